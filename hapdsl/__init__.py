@@ -1,0 +1,3 @@
+"""hapdsl: plan, prove and run one model on devices that differ."""
+
+__version__ = "0.1.0"
