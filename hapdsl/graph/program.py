@@ -1,0 +1,197 @@
+"""A distributed program, resolved: instructions over values, and how each class is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.lang.nodes import NOWHERE, Span
+from hapdsl.theory.placements import Placement, Placements, show
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+LOCAL = ("slice", "partial")  # R -> S(d) keeps a piece; R -> P keeps the value on one device, zeros elsewhere
+LOADS = ("input", "param", "state", "seed")
+METHODS = {
+    "all_reduce": ("ring",),
+    "all_gather": ("padded", "grouped"),
+    "reduce_scatter": ("padded", "grouped"),
+    "all_to_all": ("pairwise",),
+}
+
+
+def conversion(source: Placement, target: Placement) -> str | None:
+    """The one instruction that turns `source` into `target` on one axis; None where there is none (paper §3)."""
+    match source.kind, target.kind:
+        case "P", "R":
+            return "all_reduce"
+        case "P", "S":
+            return "reduce_scatter"
+        case "S", "R":
+            return "all_gather"
+        case "S", "S" if source.dim != target.dim:
+            return "all_to_all"
+        case "R", "S":
+            return "slice"
+        case "R", "P":
+            return "partial"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor at a placement (one entry per mesh axis): `h@S(0)`."""
+
+    tensor: str
+    placement: Placements
+
+    def __str__(self) -> str:
+        return f"{self.tensor}@{show(self.placement)}"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line: a compute operator under one rule, a collective, a local conversion, or a load.
+
+    op is an operator's name (then `node` is its call in the training graph), one of COLLECTIVES, LOCAL, LOADS, or "free".
+    Collectives and conversions may hold several operands in one message: `inputs[k]` becomes `outputs[k]`; all move along one
+    mesh `axis`. `rules[axis]` is the rule that a compute instruction uses on each axis.
+    """
+
+    op: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    section: str = "forward"
+    node: Node | None = None
+    method: str | None = None
+    axis: int = 0
+    span: Span = NOWHERE
+
+    @property
+    def is_collective(self) -> bool:
+        return self.node is None and self.op in COLLECTIVES
+
+    @property
+    def is_compute(self) -> bool:
+        return self.node is not None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The mesh and how each dimension class is cut over it.
+
+    mesh is ((axis name, size), …); devices are numbered row-major over it. `shares[cls][axes]` is
+    an integer array over all devices: the units each device holds of a class that is sharded on
+    the mesh axes `axes` (a sorted tuple, `(0,)` on one axis). Devices that differ only on other axes hold the same.
+    """
+
+    mesh: tuple[tuple[str, int], ...]
+    shares: Mapping[str, Mapping[tuple[int, ...], np.ndarray]] = field(default_factory=dict)
+
+    @cached_property
+    def devices(self) -> int:
+        return int(np.prod([size for _, size in self.mesh]))
+
+    @cached_property
+    def coordinates(self) -> np.ndarray:
+        """int array [devices, axes]."""
+        return np.stack(np.unravel_index(np.arange(self.devices), [size for _, size in self.mesh]), axis=1)
+
+    def groups(self, axis: int) -> list[list[int]]:
+        """The devices that a collective along `axis` joins, one list per group, in order along the axis."""
+        other = [a for a in range(len(self.mesh)) if a != axis]
+        found: dict[tuple[int, ...], list[int]] = {}
+        for device, coordinate in enumerate(self.coordinates):
+            found.setdefault(tuple(int(coordinate[a]) for a in other), []).append(device)
+        return list(found.values())
+
+    def units(self, cls: str, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """(offset, length) in units per device of a class sharded on `axes`. Raises KeyError where it has no shares."""
+        lengths = self.shares[cls][axes]
+        offsets = np.zeros_like(lengths)
+        seen: dict[tuple[int, ...], int] = {}
+        position = 0
+        for device, coordinate in enumerate(self.coordinates):
+            key = tuple(int(coordinate[a]) for a in axes)
+            if key not in seen:
+                seen[key] = position
+                position += int(lengths[device])
+            offsets[device] = seen[key]
+        return offsets, lengths
+
+    @staticmethod
+    def even(units: int, devices: int) -> np.ndarray:
+        """Shares as equal as whole units allow, the larger ones first."""
+        return np.array([units // devices + (d < units % devices) for d in range(devices)], dtype=np.int64)
+
+
+@dataclass
+class Program:
+    """A complete distributed program for one training graph on a mesh."""
+
+    name: str
+    graph: TrainingGraph
+    layout: Layout
+    instructions: list[Instruction]
+    cluster: str | None = None
+    model_args: Mapping[str, object] = field(default_factory=dict)
+
+    def piece(self, value: Value) -> tuple[np.ndarray, np.ndarray]:
+        """(offsets, lengths) of a value's local pieces in elements, int arrays [devices, dims].
+
+        A dim that isn't sharded has offset 0 and its whole length; P and R pieces are whole.
+        Cost: O(devices × dims), cached per value.
+        """
+        cached = self._pieces.get(value)
+        if cached is None:
+            cached = self._pieces[value] = self._piece(value)
+        return cached
+
+    @cached_property
+    def _pieces(self) -> dict[Value, tuple[np.ndarray, np.ndarray]]:
+        return {}
+
+    def _piece(self, value: Value) -> tuple[np.ndarray, np.ndarray]:
+        tensor = self.graph.tensors[value.tensor]
+        n = self.layout.devices
+        offsets = np.zeros((n, len(tensor.shape)), dtype=np.int64)
+        lengths = np.tile(np.array(tensor.shape, dtype=np.int64).reshape(1, -1), (n, 1))
+        for d, cls in enumerate(tensor.classes):
+            axes = tuple(a for a, p in enumerate(value.placement) if p.kind == "S" and p.dim == d)
+            if axes and cls is not None:
+                scale = tensor.shape[d] // self.graph.classes[cls].units
+                start, length = self.layout.units(cls, axes)
+                offsets[:, d] = start * scale
+                lengths[:, d] = length * scale
+        return offsets, lengths
+
+    def local_bytes(self, value: Value) -> np.ndarray:
+        """Bytes of a value on each device, int array [devices]."""
+        tensor = self.graph.tensors[value.tensor]
+        size = tensor.bytes // max(1, tensor.elements)
+        _, lengths = self.piece(value)
+        return lengths.prod(axis=1) * size if tensor.shape else np.full(self.layout.devices, size)
+
+    def index_lengths(self, instruction: Instruction) -> dict[str, np.ndarray]:
+        """The local length of each index of a compute instruction, int arrays [devices].
+
+        Read off its operands' and outputs' pieces; an index that no placement shards has its whole extent.
+        """
+        node = instruction.node
+        assert node is not None
+        extents = node.instance.extents
+        found: dict[str, np.ndarray] = {i: np.full(self.layout.devices, e) for i, e in extents.items()}
+        sides: Iterable[tuple[Value, tuple[tuple[str, ...], ...]]] = [
+            *zip(instruction.inputs, node.instance.operands, strict=True),
+            *zip(instruction.outputs, node.instance.results, strict=True),
+        ]
+        for value, dims in sides:
+            _, lengths = self.piece(value)
+            for d, dim in enumerate(dims):
+                if dim and any(p.kind == "S" and p.dim == d for p in value.placement):
+                    minor = int(np.prod([extents[i] for i in dim[1:]])) if len(dim) > 1 else 1
+                    found[dim[0]] = lengths[:, d] // minor
+        return found

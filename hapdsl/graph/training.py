@@ -1,0 +1,141 @@
+"""The training graph: every tensor and every operator call of one step on one device."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from hapdsl.lang.nodes import NOWHERE, Span
+from hapdsl.theory.instance import DTYPE_BYTES, Instance
+from hapdsl.theory.rules import Rule, rules
+
+# Kinds of tensors that no operator makes; they are loaded in any placement.
+LOADED = {"input": "input", "param": "param", "frozen": "param", "buffer": "param", "state": "state", "seed": "seed"}
+SECTIONS = ("forward", "backward", "update")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named value of the single-device training graph.
+
+    kind is input, param, frozen, buffer, state (optimizer state), seed (`loss.grad`) or value.
+    `classes` has one entry per dim: the dimension class it belongs to, or None for a dim that stays
+    whole (extent 1). `init` is the initialiser (name, attributes) of a param or state.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str = "value"
+    classes: tuple[str | None, ...] = ()
+    init: tuple[str, Mapping[str, Any]] | None = None
+    span: Span = NOWHERE
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator call: `outputs = instance.decl.name(inputs)`.
+
+    `section` is forward, backward or update; `path` is where the model's text called it (the key of
+    dropout), `repeat` the repeats it stands in: ("layer", 3) for turn 3.
+    """
+
+    instance: Instance
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    section: str
+    path: str
+    repeat: tuple[tuple[str, int], ...] = ()
+    span: Span = NOWHERE
+
+    @property
+    def op(self) -> str:
+        return self.instance.decl.name
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules of this call on one mesh axis, the replicated one first."""
+        return rules(self.instance)
+
+
+@dataclass(frozen=True)
+class DimensionClass:
+    """Dims that are cut alike, in `units` indivisible units. `members` are (tensor, dim)."""
+
+    name: str
+    units: int
+    members: tuple[tuple[str, int], ...]
+
+
+@dataclass
+class TrainingGraph:
+    """One training (or evaluation) step of one model.
+
+    `nodes` are in execution order. `updates` maps each trainable param and each piece of optimizer
+    state to the tensor that replaces it at the end of the step (`w` to `w.new`, `w.m` to `w.m.new`).
+    `aliases` maps names that a model gives to tensors of another name (`u.grad` to `a.grad` where the gradient
+    passes unchanged). `repeats` maps a repeat's path to its number of turns.
+    """
+
+    model: str
+    parameters: Mapping[str, Any]
+    tensors: dict[str, Tensor]
+    nodes: list[Node]
+    classes: dict[str, DimensionClass]
+    loss: str | None
+    outputs: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    updates: dict[str, str] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    repeats: dict[str, int] = field(default_factory=dict)
+    ops: frozenset[str] = frozenset()
+
+    def resolve(self, name: str) -> str:
+        """The tensor that a name stands for, through aliases."""
+        return self.aliases.get(name, name)
+
+    def of_kind(self, *kinds: str) -> Iterator[Tensor]:
+        return (t for t in self.tensors.values() if t.kind in kinds)
+
+    @cached_property
+    def producer(self) -> dict[str, int]:
+        """The number of the node that makes each tensor; loaded tensors have none."""
+        return {name: k for k, node in enumerate(self.nodes) for name in node.outputs}
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of the nodes that read each tensor, in order."""
+        found: dict[str, list[int]] = {name: [] for name in self.tensors}
+        for k, node in enumerate(self.nodes):
+            for name in dict.fromkeys(node.inputs):
+                found[name].append(k)
+        return {name: tuple(ks) for name, ks in found.items()}
+
+    def shardable(self, tensor: str) -> tuple[int, ...]:
+        """The dims of a tensor that may be sharded: longer than 1, in a class of more than one unit."""
+        t = self.tensors[tensor]
+        return tuple(d for d, c in enumerate(t.classes) if c is not None and self.classes[c].units > 1)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that two graphs share only if they compute the same, name by name."""
+        digest = hashlib.sha256()
+        for t in self.tensors.values():
+            digest.update(f"{t.name}:{t.dtype}{list(t.shape)}:{t.kind}:{t.init}\n".encode())
+        for n in self.nodes:
+            attributes = sorted((k, str(v)) for k, v in n.instance.attributes.items())
+            digest.update(f"{n.outputs}={n.op}{n.inputs}{attributes}\n".encode())
+        digest.update(f"{self.loss}{self.outputs}{self.metrics}{sorted(self.updates.items())}".encode())
+        return digest.hexdigest()[:16]

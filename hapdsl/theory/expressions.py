@@ -1,0 +1,77 @@
+"""Arithmetic in declarations: sizes, flops and attributes are evaluated here, and only here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import error
+
+Functions = Mapping[str, Callable[..., Any]]
+
+
+def evaluate(expr: nodes.Expr, names: Mapping[str, Any], functions: Functions | None = None) -> Any:
+    """The value of `expr` where its names mean `names`.
+
+    Numbers may be numpy arrays (one entry per device), and come out as such. Raises
+    HapError HAP201 for an unknown name, HAP202 for something that isn't arithmetic.
+    """
+    match expr:
+        case nodes.Number(value=value) | nodes.Text(value=value) | nodes.Bool(value=value):
+            return value
+        case nodes.Name(id=id):
+            if id not in names:
+                known = ", ".join(sorted(n for n in names if "." not in n)) or "nothing"
+                raise error("HAP201", f"unknown name '{id}'", expr.span, f"known here: {known}")
+            return names[id]
+        case nodes.Items(items=items):
+            return [evaluate(item, names, functions) for item in items]
+        case nodes.Negate(operand=operand):
+            return -evaluate(operand, names, functions)
+        case nodes.Binary(op=op, left=left, right=right):
+            return _binary(op, evaluate(left, names, functions), evaluate(right, names, functions), expr)
+        case nodes.Call(function=function, args=args) if functions and function in functions:
+            return functions[function](*(evaluate(a.value, names, functions) for a in args))
+    raise error("HAP202", "expected a number, a name or arithmetic here", expr.span)
+
+
+def _binary(op: str, left: Any, right: Any, where: nodes.Node) -> Any:
+    try:
+        match op:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return left * right
+            case "/":
+                # whole numbers stay whole where they divide, so that `d / heads` is an extent
+                if isinstance(left, int) and isinstance(right, int) and right and left % right == 0:
+                    return left // right
+                return left / right
+            case "//":
+                return left // right
+            case "%":
+                return left % right
+    except ZeroDivisionError:
+        raise error("HAP203", "division by zero", where.span) from None
+    except TypeError:
+        raise error("HAP202", f"'{op}' needs numbers on both sides", where.span) from None
+    raise error("HAP202", f"unknown operator '{op}'", where.span)
+
+
+def names_in(expr: nodes.Expr) -> set[str]:
+    """All names that `expr` reads."""
+    match expr:
+        case nodes.Name(id=id):
+            return {id}
+        case nodes.Binary(left=left, right=right):
+            return names_in(left) | names_in(right)
+        case nodes.Negate(operand=operand):
+            return names_in(operand)
+        case nodes.Items(items=items):
+            return set().union(*map(names_in, items)) if items else set()
+        case nodes.Call(args=args):
+            return set().union(*(names_in(a.value) for a in args)) if args else set()
+    return set()

@@ -1,0 +1,385 @@
+"""One call of an operator: its index notation laid over the actual shapes.
+
+An instance says for every dim of every operand and output which indices it holds, and how
+long each index is. Rules, flops, dimension classes and kernels all read it; nothing about an
+operator is derived anywhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import error
+from hapdsl.lang.nodes import Span
+from hapdsl.theory import notation
+from hapdsl.theory.expressions import evaluate
+from hapdsl.theory.ops import OpDecl
+
+Shape = tuple[int, ...]
+# The indices of one dim, major first; empty where the dim is 1 and stretches, or is a literal 1.
+Dim = tuple[str, ...]
+
+FLOATS = ("f64", "f32", "bf16", "f16")
+DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i8": 1, "bool": 1}
+
+
+@dataclass(frozen=True)
+class Given:
+    """An operand as passed: the declared operand it fills, its shape and its dtype."""
+
+    operand: str
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Instance:
+    """`operands[k][d]` and `results[k][d]` are the indices of a dim; `extents` their lengths in elements.
+
+    `stars` maps a star to the indices it stands for; `sums` and `wholes` have stars resolved;
+    `linear` lists groups of operand positions.
+    """
+
+    decl: OpDecl
+    given: tuple[Given, ...]
+    attributes: Mapping[str, Any]
+    operands: tuple[tuple[Dim, ...], ...]
+    results: tuple[tuple[Dim, ...], ...]
+    result_shapes: tuple[Shape, ...]
+    result_dtypes: tuple[str, ...]
+    extents: Mapping[str, int]
+    stars: Mapping[str, tuple[str, ...]]
+    sums: frozenset[str]
+    wholes: frozenset[str]
+    linear: tuple[tuple[int, ...], ...]
+
+    def flops(self, lengths: Mapping[str, Any]) -> Any:
+        """Floating-point operations where index `i` has local length `lengths[i]` (numbers or arrays over devices)."""
+        full = {**self.extents, **lengths}
+        if self.decl.notation:
+            if len(self.given) == 1:
+                return 0.0
+            total: Any = 2.0
+            for index in self.extents:
+                total = total * full[index]
+            return total
+        if self.decl.flops is None:
+            return 0.0
+        names = {**self.attributes, **full}
+        for star, members in self.stars.items():
+            product: Any = 1
+            for member in members:
+                product = product * full[member]
+            names[star] = product
+        return 1.0 * evaluate(self.decl.flops, names)
+
+    @cached_property
+    def indices(self) -> tuple[str, ...]:
+        """All indices, in the order in which operands and outputs show them."""
+        seen: dict[str, None] = {}
+        for dims in self.operands + self.results:
+            for dim in dims:
+                seen.update(dict.fromkeys(dim))
+        return tuple(seen)
+
+    def majors(self, index: str) -> tuple[list[int | None], list[int | None]] | None:
+        """For each operand and each output the dim whose major index is `index`, None where it is absent.
+
+        The whole answer is None where `index` is the minor part of a merged dim, or stands twice in one tensor.
+        """
+        sides: list[list[int | None]] = []
+        for side in (self.operands, self.results):
+            dims: list[int | None] = []
+            for tensor in side:
+                found = [d for d, dim in enumerate(tensor) if index in dim]
+                if len(found) > 1 or (found and tensor[found[0]][0] != index):
+                    return None
+                dims.append(found[0] if found else None)
+            sides.append(dims)
+        return sides[0], sides[1]
+
+
+def instantiate(decl: OpDecl, given: Sequence[Given], attributes: Mapping[str, Any], span: Span = nodes.NOWHERE) -> Instance:
+    """Lay the declaration over shapes and dtypes.
+
+    Raises HapError: HAP301 rank, HAP302 extents that differ, HAP303 an extent that nothing fixes,
+    HAP304 a dim that doesn't split, HAP305 a dtype, HAP306 a size that isn't positive.
+    """
+    return _Builder(decl, tuple(given), dict(attributes), span).build()
+
+
+class _Builder:
+    def __init__(self, decl: OpDecl, given: tuple[Given, ...], attributes: dict[str, Any], span: Span) -> None:
+        self.decl, self.given, self.attributes, self.span = decl, given, attributes, span
+        self.extents: dict[str, int] = {}
+        self.stars: dict[str, tuple[str, ...]] = {}
+        self.copies: dict[str, list[str]] = {}
+
+    def fail(self, code: str, message: str, help: str = "") -> NoReturn:
+        raise error(code, f"{self.decl.name}: {message}", self.span, help)
+
+    def build(self) -> Instance:
+        if self.decl.notation:
+            operands, results, self.extents = notation.read(self.decl, self.given, self.attributes, self.span)
+            sums = {i for dims in operands for dim in dims for i in dim} - {i for dims in results for dim in dims for i in dim}
+            wholes = {i for dims in (*operands, *results) for dim in dims for i in dim if i.startswith("_")}
+        else:
+            operands, sums, wholes = self.match_operands(), set(self.decl.sums), set(self.decl.wholes)
+            results = ()
+        for given, dims in zip(self.given, operands, strict=True):
+            for d, dim in enumerate(dims):
+                if len(dim) == 1:
+                    self.bind(dim[0], given.shape[d], given, d)
+        for given, dims in zip(self.given, operands, strict=True):
+            for d, dim in enumerate(dims):
+                if len(dim) > 1:
+                    self.bind_merged(dim, given.shape[d], given, d)
+        if not self.decl.notation:
+            operands = self.stretched(operands)
+            self.bind_sizes()
+            results = tuple(self.result_dims(r) for r in self.decl.results)
+        shapes = tuple(tuple(math.prod(self.extents[i] for i in dim) for dim in dims) for dims in results)
+        return Instance(
+            decl=self.decl,
+            given=self.given,
+            attributes=self.attributes,
+            operands=tuple(operands),
+            results=tuple(results),
+            result_shapes=shapes,
+            result_dtypes=tuple(self.dtype(r.name) for r in self.decl.results),
+            extents=dict(self.extents),
+            stars=dict(self.stars),
+            sums=frozenset(self.resolve(sums)),
+            wholes=frozenset(self.resolve(wholes)),
+            linear=self.linear_groups(),
+        )
+
+    # -- operands ----------------------------------------------------------------
+
+    def match_operands(self) -> tuple[tuple[Dim, ...], ...]:
+        declared = {o.name: o for o in self.decl.operands}
+        matched, turn = [], 0
+        for given in self.given:
+            operand = declared[given.operand]
+            matched.append(self.match(operand, given, turn if operand.variadic else None))
+            turn += operand.variadic
+        return tuple(matched)
+
+    def match(self, operand: nodes.Operand, given: Given, copy: int | None) -> tuple[Dim, ...]:
+        """The indices of each dim of one operand, stars expanded."""
+        rank = len(given.shape)
+        plain = sum(1 for i in operand.dims if not i.star)
+        if rank < plain or (rank > plain and not any(i.star for i in operand.dims)):
+            wanted = ", ".join(_written(i) for i in operand.dims)
+            self.fail("HAP301", f"operand '{operand.name}' has {rank} dims, expected [{wanted}]")
+        seats = self.seats(operand.dims, rank)
+        dims: list[Dim | None] = [None] * rank
+        for index, positions in seats.items():
+            names = self.star(index, len(positions)) if _is_star(operand.dims, index) else (self.named(index, copy),)
+            for name, position in zip(names, positions, strict=True):
+                dims[position] = (name,)
+        free = [d for d in range(rank) if dims[d] is None]
+        rest = [i for i in operand.dims if i.names[0] not in seats]
+        for index, positions in _deal(rest, free, self.cut(operand.dims, seats)).items():
+            entry = rest[index]
+            if entry.star:
+                for name, position in zip(self.star(entry.names[0], len(positions)), positions, strict=True):
+                    dims[position] = (name,)
+            else:
+                dims[positions[0]] = tuple(self.named(n, copy) for n in entry.names)
+        return tuple(d if d is not None else () for d in dims)
+
+    def seats(self, dims: tuple[nodes.Index, ...], rank: int) -> dict[str, list[int]]:
+        """Positions that `at` statements give, normalised to 0 … rank-1."""
+        found = {}
+        for index, expr in self.decl.at.items():
+            if any(i.names[0] == index for i in dims):
+                value = evaluate(expr, self.attributes)
+                positions = [value] if isinstance(value, int) else value
+                if not isinstance(positions, list) or not all(isinstance(p, int) for p in positions):
+                    self.fail("HAP307", f"dims must be whole numbers, not {value!r}")
+                if any(not -rank <= p < rank for p in positions):
+                    self.fail("HAP307", f"there is no dim {value} in a tensor of {rank} dims")
+                found[index] = [p % rank for p in positions]
+                if len(set(found[index])) < len(positions):
+                    self.fail("HAP307", f"dim listed twice in {value}")
+        return found
+
+    @staticmethod
+    def cut(dims: tuple[nodes.Index, ...], seats: Mapping[str, list[int]]) -> tuple[int, int] | None:
+        """Where two stars stand around a seated index: (its place in the pattern, its position)."""
+        for place, index in enumerate(dims):
+            if index.names[0] in seats and not index.star:
+                return place, seats[index.names[0]][0]
+        return None
+
+    def star(self, name: str, count: int) -> tuple[str, ...]:
+        """Names for `count` dims of a star: numbered from the right, so that operands align as numpy's do."""
+        members = tuple(f"{name}.{k}" for k in reversed(range(count)))
+        if len(members) >= len(self.stars.get(name, ())):
+            self.stars[name] = members
+        return members
+
+    def named(self, index: str, copy: int | None) -> str:
+        """An index of a variadic operand that no output has is its own in each copy."""
+        if copy is None or any(index in i.names for r in self.decl.results for i in r.dims):
+            return index
+        name = f"{index}.{copy}"
+        self.copies.setdefault(index, []).append(name)
+        return name
+
+    # -- extents -----------------------------------------------------------------
+
+    def bind(self, index: str, extent: int, given: Given, d: int) -> None:
+        if index.isdigit():
+            if int(index) != extent:
+                self.fail("HAP302", f"dim {d} of '{given.operand}' is {extent}, expected {index}")
+            self.extents[index] = extent
+            return
+        known = self.extents.get(index)
+        if known is None or (known == 1 and self.stretches(index)):
+            self.extents[index] = extent
+        elif known != extent and not (extent == 1 and self.stretches(index)):
+            self.fail("HAP302", f"dim {d} of '{given.operand}' is {extent}, but {known} elsewhere (index {index})")
+
+    def stretches(self, index: str) -> bool:
+        return index.rpartition(".")[0] in self.stars
+
+    def bind_merged(self, dim: Dim, extent: int, given: Given, d: int) -> None:
+        for index in dim:
+            if index.isdigit():
+                self.extents[index] = int(index)
+            elif index not in self.extents and isinstance(self.attributes.get(index), int):
+                self.extents[index] = self.attributes[index]
+        unknown = [i for i in dim if i not in self.extents]
+        if len(unknown) > 1:
+            self.fail("HAP303", f"can't tell how dim {d} of '{given.operand}' ({extent}) splits into {' '.join(dim)}", f"give {unknown[0]} = …")  # fmt: skip
+        product = math.prod(self.extents[i] for i in dim if i in self.extents)
+        if unknown and product and extent % product == 0:
+            self.extents[unknown[0]] = extent // product
+        elif unknown or product != extent:
+            self.fail("HAP304", f"dim {d} of '{given.operand}' is {extent}, which doesn't split into {' '.join(dim)} ({product})")
+
+    def stretched(self, operands: tuple[tuple[Dim, ...], ...]) -> tuple[tuple[Dim, ...], ...]:
+        """A dim of 1 under a longer star index holds no index: it is read whole by every device."""
+        return tuple(
+            tuple(
+                () if len(dim) == 1 and given.shape[d] == 1 and self.extents[dim[0]] > 1 else dim
+                for d, dim in enumerate(dims)
+            )
+            for given, dims in zip(self.given, operands, strict=True)
+        )
+
+    def bind_sizes(self) -> None:
+        names: dict[str, Any] = {**self.attributes, **self.extents}
+        for index, copies in self.copies.items():
+            names[index] = sum(self.extents[c] for c in copies)
+        for index, expr in self.decl.sizes.items():
+            value = evaluate(expr, names)
+            if isinstance(value, list):
+                for name, extent in zip(self.star(index, len(value)), value, strict=True):
+                    self.set_size(name, extent)
+            else:
+                self.set_size(index, value)
+
+    def set_size(self, index: str, extent: Any) -> None:
+        if not isinstance(extent, int) or isinstance(extent, bool) or extent < 1:
+            self.fail("HAP306", f"index {index} would have extent {extent}", "extents are whole numbers from 1")
+        known = self.extents.setdefault(index, extent)
+        if known != extent:
+            self.fail("HAP302", f"index {index} would have extent {extent}, but an operand has {known}")
+
+    # -- results -----------------------------------------------------------------
+
+    def result_dims(self, result: nodes.Result) -> tuple[Dim, ...]:
+        count = sum(len(self.stars.get(i.names[0], ())) if i.star else 1 for i in result.dims)
+        seats = self.seats(result.dims, count)
+        dims: list[Dim | None] = [None] * count
+        for index, positions in seats.items():
+            members = self.stars.get(index, ()) if _is_star(result.dims, index) else (index,)
+            for name, position in zip(members, positions, strict=True):
+                dims[position] = (name,)
+        rest: list[Dim] = []
+        for i in result.dims:
+            if i.names[0] not in seats:
+                rest.extend([(n,) for n in self.stars.get(i.names[0], ())] if i.star else [i.names])
+        free = iter(rest)
+        laid = [d if d is not None else next(free) for d in dims]
+        for index in (n for dim in laid for n in dim if n.isdigit()):
+            self.extents[index] = int(index)
+        if result.name in self.decl.order:
+            laid = self.permuted(laid, evaluate(self.decl.order[result.name], self.attributes))
+        return tuple(laid)
+
+    def permuted(self, dims: list[Dim], perm: Any) -> list[Dim]:
+        if not isinstance(perm, list) or sorted(p % len(dims) if isinstance(p, int) else -1 for p in perm) != list(range(len(dims))):
+            self.fail("HAP307", f"{perm!r} is no permutation of {len(dims)} dims")
+        return [dims[p % len(dims)] for p in perm]
+
+    def dtype(self, result: str) -> str:
+        named = self.decl.dtypes.get(result)
+        if named is not None:
+            for given in self.given:
+                if given.operand == named:
+                    return given.dtype
+            value = str(self.attributes.get(named, named))
+            if value not in DTYPE_BYTES:
+                self.fail("HAP305", f"unknown dtype '{value}'", f"known: {', '.join(DTYPE_BYTES)}")
+            return value
+        floats = [g.dtype for g in self.given if g.dtype in FLOATS]
+        if len(set(floats)) > 1:
+            self.fail("HAP305", f"operands of different dtypes: {', '.join(dict.fromkeys(floats))}", "make them equal with cast(x, to = f32)")  # fmt: skip
+        return floats[0] if floats else (self.given[0].dtype if self.given else "f32")
+
+    def resolve(self, names: set[str]) -> set[str]:
+        resolved: set[str] = set()
+        for name in names:
+            resolved.update(self.stars[name] if name in self.stars else self.copies.get(name, [name]))
+        return resolved
+
+    def linear_groups(self) -> tuple[tuple[int, ...], ...]:
+        positions: dict[str, list[int]] = {}
+        for position, given in enumerate(self.given):
+            positions.setdefault(given.operand, []).append(position)
+        if self.decl.notation and not self.decl.linear:
+            return tuple((p,) for p in range(len(self.given)))
+        groups = []
+        for names in self.decl.linear:
+            group = tuple(p for name in names for p in positions.get(name, []))
+            if group:
+                groups.append(group)
+        return tuple(groups)
+
+
+def _is_star(dims: tuple[nodes.Index, ...], name: str) -> bool:
+    return any(i.star and i.names[0] == name for i in dims)
+
+
+def _written(index: nodes.Index) -> str:
+    if index.star:
+        return "*" + index.names[0]
+    return index.names[0] if len(index.names) == 1 else f"({' '.join(index.names)})"
+
+
+def _deal(pattern: list[nodes.Index], free: list[int], cut: tuple[int, int] | None) -> dict[int, list[int]]:
+    """Give the free positions to the pattern's entries in order; one star takes what is left over.
+
+    Two stars around a seated index (`cut`) take the positions before and behind it.
+    """
+    stars = [k for k, i in enumerate(pattern) if i.star]
+    if len(stars) == 2 and cut is not None:
+        before = [p for p in free if p < cut[1]]
+        return {stars[0]: before, stars[1]: free[len(before) :]}
+    dealt: dict[int, list[int]] = {}
+    spare = len(free) - (len(pattern) - len(stars))
+    position = 0
+    for k, index in enumerate(pattern):
+        take = spare if index.star else 1
+        dealt[k] = free[position : position + take]
+        position += take
+    return dealt

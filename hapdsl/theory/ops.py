@@ -1,0 +1,164 @@
+"""Operator declarations: an `op` block, read once, checked, and ready to be instantiated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import Report
+from hapdsl.lang.nodes import Span
+from hapdsl.theory.expressions import names_in
+
+
+@dataclass(frozen=True)
+class OpDecl:
+    """One operator as declared. `attributes` maps a name to its default, None where required."""
+
+    name: str
+    operands: tuple[nodes.Operand, ...]
+    attributes: dict[str, nodes.Expr | None]
+    results: tuple[nodes.Result, ...]
+    sums: frozenset[str] = frozenset()
+    wholes: frozenset[str] = frozenset()
+    linear: tuple[tuple[str, ...], ...] = ()
+    sizes: dict[str, nodes.Expr] = field(default_factory=dict)
+    flops: nodes.Expr | None = None
+    grads: tuple[nodes.Rule, ...] = ()
+    torch: str | None = None
+    dtypes: dict[str, str] = field(default_factory=dict)
+    notation: str | None = None
+    at: dict[str, nodes.Expr] = field(default_factory=dict)
+    order: dict[str, nodes.Expr] = field(default_factory=dict)
+    span: Span = nodes.NOWHERE
+
+    @property
+    def tensors(self) -> tuple[nodes.Operand, ...]:
+        """The operands a caller writes: all but the optimizer state."""
+        return tuple(o for o in self.operands if o.kind != "state")
+
+    @property
+    def states(self) -> tuple[nodes.Operand, ...]:
+        return tuple(o for o in self.operands if o.kind == "state")
+
+    @property
+    def is_update(self) -> bool:
+        """Can it stand in `train ... with`? It takes a parameter and its gradient first, and returns one new
+        value for the parameter and for each piece of state."""
+        return len(self.tensors) == 2 and len(self.results) == 1 + len(self.states) and not self.grads
+
+
+def index_names(dims: tuple[nodes.Index, ...]) -> list[str]:
+    return [name for index in dims for name in index.names if not name.isdigit()]
+
+
+def declare(op: nodes.Op, report: Report) -> OpDecl:
+    """Read an `op` block; what is wrong with it goes to `report` (codes HAP310 to HAP319)."""
+    decl = OpDecl(
+        name=op.name,
+        operands=op.operands,
+        attributes={a.name: a.default for a in op.attributes},
+        results=op.results,
+        span=op.span,
+        **_body(op),
+    )
+    _check(op, decl, report)
+    return decl
+
+
+def _body(op: nodes.Op) -> dict:
+    """The statements of the body, gathered by what they say."""
+    said: dict = {
+        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "dtypes": {}, "at": {}, "order": {},
+    }  # fmt: skip
+    for statement in op.body:
+        match statement:
+            case nodes.Sum(indices=indices):
+                said["sums"].update(indices)
+            case nodes.Whole(indices=indices):
+                said["wholes"].update(indices)
+            case nodes.Linear(operands=operands):
+                said["linear"].append(operands)
+            case nodes.Size(index=index, value=value):
+                said["sizes"][index] = value
+            case nodes.Flops(value=value):
+                said["flops"] = value
+            case nodes.Grad(rules=rules):
+                said["grads"].extend(rules)
+            case nodes.Torch(target=target):
+                said["torch"] = target
+            case nodes.Dtype(output=output, value=value):
+                said["dtypes"][output] = value
+            case nodes.Notation(attribute=attribute):
+                said["notation"] = attribute
+            case nodes.At(index=index, value=value):
+                said["at"][index] = value
+            case nodes.Order(output=output, value=value):
+                said["order"][output] = value
+    return said | {
+        "sums": frozenset(said["sums"]),
+        "wholes": frozenset(said["wholes"]),
+        "linear": tuple(said["linear"]),
+        "grads": tuple(said["grads"]),
+    }
+
+
+def _check(op: nodes.Op, decl: OpDecl, report: Report) -> None:
+    operand_names = [o.name for o in decl.operands]
+    result_names = [r.name for r in decl.results]
+    in_operands = {n for o in decl.operands for n in index_names(o.dims)}
+    indices = in_operands | {n for r in decl.results for n in index_names(r.dims)}
+    for name in sorted({n for n in operand_names + result_names if (operand_names + result_names).count(n) > 1}):
+        report.add("HAP310", f"'{name}' names two operands or outputs of '{op.name}'", op.span, "give each its own name")
+    for name in sorted(set(operand_names) & indices):
+        report.add("HAP311", f"'{name}' is an operand and an index of '{op.name}'", op.span, "rename one of them")
+    for operand in decl.operands:
+        stars = [i for i in operand.dims if i.star and i.names[0] not in decl.at]
+        seats = [i for i in operand.dims if i.names[0] in decl.at]
+        if len(stars) > 1 and not seats:
+            report.add("HAP312", f"'{operand.name}' has two stars, so its dims can't be told apart", operand.span, "place one with an `at` statement")  # fmt: skip
+    for result in decl.results:
+        for name in index_names(result.dims):
+            if name not in in_operands and name not in decl.sizes and not decl.notation:
+                report.add("HAP313", f"nothing gives index '{name}' of '{result.name}' an extent", result.span, f"add `size {name} = …`")  # fmt: skip
+    for statement in op.body:
+        _check_statement(statement, op, decl, indices, report)
+
+
+def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, indices: set[str], report: Report) -> None:
+    operands = {o.name for o in decl.operands}
+    results = {r.name for r in decl.results}
+    attributes = set(decl.attributes)
+
+    def known(names: set[str], allowed: set[str], what: str) -> None:
+        for name in sorted(names - allowed):
+            report.add("HAP314", f"'{name}' is no {what} of '{op.name}'", statement.span, f"known: {', '.join(sorted(allowed)) or 'none'}")  # fmt: skip
+
+    match statement:
+        case nodes.Sum(indices=names) | nodes.Whole(indices=names):
+            known(set(names), indices, "index")
+            if isinstance(statement, nodes.Sum):
+                for name in set(names):
+                    if all(name in index_names(r.dims) for r in decl.results):
+                        report.add("HAP315", f"index '{name}' is under `sum` but stands in every output", statement.span, "only an index that an output lacks is summed")  # fmt: skip
+        case nodes.Linear(operands=names):
+            known(set(names), operands, "operand")
+        case nodes.Size(index=index, value=value):
+            known({index}, indices, "index")
+            known(names_in(value), indices | attributes, "index or attribute")
+        case nodes.Flops(value=value):
+            known(names_in(value), indices | attributes, "index or attribute")
+        case nodes.Grad(rules=rules):
+            grads = {f"{r}.grad" for r in results}
+            for rule in rules:
+                known(set(rule.targets), operands, "operand")
+                known(names_in(rule.value), operands | results | grads | attributes | indices, "operand, output or gradient")  # fmt: skip
+        case nodes.At(index=index, value=value):
+            known({index}, indices, "index")
+            known(names_in(value), attributes, "attribute")
+        case nodes.Order(output=output, value=value):
+            known({output}, results, "output")
+            known(names_in(value), attributes, "attribute")
+        case nodes.Notation(attribute=attribute):
+            known({attribute}, attributes, "attribute")
+        case nodes.Dtype(output=output):
+            known({output}, results, "output")
