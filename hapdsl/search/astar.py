@@ -1,0 +1,387 @@
+"""A* over the complete assignments of an eliminated graph, cheapest first.
+
+The search tree assigns the variables in the reverse of the elimination order. The messages of the elimination give the
+exact cheapest completion of every prefix, so f never decreases on the way down, and one value of each variable always
+costs nothing extra: walking down along those never leaves the best, and every node taken from the heap ends in a
+complete assignment. The heap therefore holds whole assignments, each said as "like that earlier one, but with the
+next dearer value here": taking one off puts at most three back, and only the variables whose own costs the change
+touches are looked at again. (The partition is Lawler's; the heuristic makes it A*.)
+
+Where the additive cost is only a lower bound of the true one, `best_first` enumerates in the order of the bound,
+prices every leaf truly, and stops when the bound meets the best.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hapdsl.lang.diagnostics import error
+from hapdsl.search.eliminate import Bucket, Elimination
+from hapdsl.search.factors import Array
+
+Assignment = tuple[int, ...]
+
+# Sums of the same numbers in another order differ by some 1e-15 of them; a closed gap may be off by this much.
+ROUNDING = 1e-12
+
+
+class Choices(NamedTuple):
+    """The allowed values of one variable, cheapest first (ties: lowest), and what each costs above the first."""
+
+    values: tuple[int, ...]
+    extra: tuple[float, ...]
+
+
+def _choices(costs: Array) -> Choices:
+    row = costs.tolist()
+    values = sorted((v for v, c in enumerate(row) if c != math.inf), key=lambda v: (row[v], v))
+    return Choices(tuple(values), tuple(row[v] - row[values[0]] for v in values))
+
+
+class Enumeration(Iterator[tuple[float, Assignment]]):
+    """Yields `(cost, assignment)` in nondecreasing cost. `nodes` counts prefixes looked at, `leaves` what was yielded."""
+
+    def __init__(self, elimination: Elimination) -> None:
+        self.elimination = elimination
+        self.nodes = 0
+        self.leaves = 0
+        self.buckets: list[Bucket] = elimination.buckets[::-1]  # by depth in the tree
+        self._pushed = 0  # breaks ties in the heap: first come, first served
+
+    def __next__(self) -> tuple[float, Assignment]:
+        raise NotImplementedError
+
+
+@dataclass(eq=False, slots=True)
+class _Leaf:
+    """A complete assignment: the parent's, with another value at `depth` and what follows from it below.
+
+    `changed` holds, by depth, the choices that differ from the parent's and the rank taken. `own` lists the changed
+    depths below `depth` that have a second value, by its extra cost.
+    """
+
+    cost: float
+    parent: _Leaf | None
+    depth: int
+    changed: dict[int, tuple[Choices, int]]
+    own: list[tuple[float, int]]
+    stream: Iterator[tuple[float, int]]  # (extra, depth) of the deviations below, cheapest first
+
+
+class KBest(Enumeration):
+    """All allowed assignments by additive cost, with the messages as heuristic."""
+
+    def __init__(self, elimination: Elimination) -> None:
+        super().__init__(elimination)
+        depth_of = {bucket.variable: d for d, bucket in enumerate(self.buckets)}
+        self._readers: list[list[int]] = [[] for _ in self.buckets]  # whose costs depend on the variable at a depth
+        for d, bucket in enumerate(self.buckets):
+            for u in bucket.others:
+                self._readers[depth_of[u]].append(d)
+        self._known: dict[tuple[int, Assignment], Choices] = {}
+        self._heap: list[tuple[float, int, _Leaf, int, int]] = []  # f, tie, parent, depth, rank
+        self._root: _Leaf | None = None
+
+    def choices(self, depth: int, assignment: Sequence[int]) -> Choices:
+        """The values of the variable at this depth, given those before it; `extra` is the growth of f."""
+        bucket = self.buckets[depth]
+        at = tuple(assignment[u] for u in bucket.others)
+        key = (bucket.kernel.number, at)
+        self.nodes += 1
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _choices(bucket.kernel.vector(at))
+        return found
+
+    def __next__(self) -> tuple[float, Assignment]:
+        if self._root is None:
+            if not self.elimination.feasible:
+                raise StopIteration
+            leaf, assignment = self._first()
+        else:
+            if not self._heap:
+                raise StopIteration
+            cost, _, parent, depth, rank = heapq.heappop(self._heap)
+            leaf, assignment = self._derive(cost, parent, depth, rank)
+            if rank == 1:
+                self._push_next(parent)
+            self._push(parent, depth, rank + 1)
+        self._push_next(leaf)
+        self.leaves += 1
+        return leaf.cost, tuple(assignment)
+
+    def _push(self, parent: _Leaf, depth: int, rank: int) -> None:
+        extra = self._choice_of(parent, depth)[0].extra
+        if rank < len(extra):
+            self._pushed += 1
+            heapq.heappush(self._heap, (parent.cost + extra[rank], self._pushed, parent, depth, rank))
+
+    def _push_next(self, leaf: _Leaf) -> None:
+        for _, depth in leaf.stream:
+            self._push(leaf, depth, 1)
+            return
+
+    def _first(self) -> tuple[_Leaf, list[int]]:
+        assignment = [0] * len(self.buckets)
+        changed = {}
+        for depth, bucket in enumerate(self.buckets):
+            found = self.choices(depth, assignment)
+            assignment[bucket.variable] = found.values[0]
+            changed[depth] = (found, 0)
+        self._root = self._leaf(self.elimination.bound, None, -1, changed)
+        return self._root, assignment
+
+    def _derive(self, cost: float, parent: _Leaf, depth: int, rank: int) -> tuple[_Leaf, list[int]]:
+        assignment = self._assignment(parent)
+        found = self._choice_of(parent, depth)[0]
+        assignment[self.buckets[depth].variable] = found.values[rank]
+        changed = {depth: (found, rank)}
+        pending = self._readers[depth].copy()  # ascending, hence a heap
+        while pending:
+            d = heapq.heappop(pending)
+            if d in changed:
+                continue
+            below = self.choices(d, assignment)
+            changed[d] = (below, 0)
+            v = self.buckets[d].variable
+            if assignment[v] != below.values[0]:
+                assignment[v] = below.values[0]
+                for reader in self._readers[d]:
+                    heapq.heappush(pending, reader)
+        return self._leaf(cost, parent, depth, changed), assignment
+
+    def _leaf(self, cost: float, parent: _Leaf | None, depth: int, changed: dict[int, tuple[Choices, int]]) -> _Leaf:
+        own = sorted((c.extra[1], d) for d, (c, _) in changed.items() if d > depth and len(c.values) > 1)
+        leaf = _Leaf(cost, parent, depth, changed, own, iter(()))
+        sources = []
+        nearer: tuple[dict[int, tuple[Choices, int]], ...] = ()
+        node: _Leaf | None = leaf
+        while node is not None:
+            sources.append(_visible(node.own, depth, nearer))
+            nearer = (*nearer, node.changed)
+            node = node.parent
+        leaf.stream = heapq.merge(*sources)
+        return leaf
+
+    @staticmethod
+    def _choice_of(leaf: _Leaf, depth: int) -> tuple[Choices, int]:
+        node: _Leaf | None = leaf
+        while node is not None:
+            if depth in node.changed:
+                return node.changed[depth]
+            node = node.parent
+        raise KeyError(depth)  # unreachable: the root has every depth
+
+    def _assignment(self, leaf: _Leaf) -> list[int]:
+        lineage: list[_Leaf] = []
+        node: _Leaf | None = leaf
+        while node is not None:
+            lineage.append(node)
+            node = node.parent
+        assignment = [0] * len(self.buckets)
+        for node in reversed(lineage):
+            for d, (found, rank) in node.changed.items():
+                assignment[self.buckets[d].variable] = found.values[rank]
+        return assignment
+
+
+def _visible(
+    own: list[tuple[float, int]], depth: int, nearer: tuple[dict[int, tuple[Choices, int]], ...]
+) -> Iterator[tuple[float, int]]:
+    """The entries below a depth that no nearer relative has changed."""
+    for entry in own:
+        if entry[1] > depth and not any(entry[1] in changed for changed in nearer):
+            yield entry
+
+
+class UniformCost(Enumeration):
+    """The same enumeration without a heuristic (f = cost so far), to show what the messages are worth.
+
+    Costs so far only grow once each table's minimum is taken out, which is done here.
+    """
+
+    def __init__(self, elimination: Elimination) -> None:
+        super().__init__(elimination)
+        graph = elimination.graph
+        depth_of = {bucket.variable: d for d, bucket in enumerate(self.buckets)}
+        self._factors: list[list[tuple[tuple[int, ...], Array]]] = [[] for _ in self.buckets]
+        base = 0.0
+        weighted = [np.tensordot(elimination.prices, table, axes=1) for table in graph.priced_tables]
+        scopes = (*graph.scopes, *graph.priced_scopes)
+        for scope, table in zip(scopes, (*graph.tables, *weighted), strict=True):
+            least = float(table.min())
+            base += least
+            if scope and least != math.inf:
+                last = max(scope, key=lambda v: depth_of[v])
+                axes = (scope.index(last), *(i for i, v in enumerate(scope) if v != last))
+                rest = tuple(v for v in scope if v != last)
+                self._factors[depth_of[last]].append((rest, table.transpose(axes) - least))
+        # f, tie, (the values so far as linked pairs, newest first), depth, choices at that depth, rank
+        self._heap: list[tuple[float, int, tuple[object, int] | None, int, Choices, int]] = []
+        if base != math.inf:
+            self._expand(base, None, 0)
+
+    def _expand(self, cost: float, path: tuple[object, int] | None, depth: int) -> None:
+        """Put the cheapest child of a node on the heap, or the node itself where it is complete."""
+        if depth == len(self.buckets):
+            self._put(cost, path, depth, Choices((), ()), 0)
+            return
+        assignment = self._unlink(path)
+        costs = np.zeros(self.elimination.graph.sizes[self.buckets[depth].variable])
+        for rest, table in self._factors[depth]:
+            at: tuple[slice | int, ...] = (slice(None), *(assignment[v] for v in rest))
+            costs += table[at]
+        if math.isfinite(least := float(costs.min())):
+            # Here the first child is not free: its cost counts from the parent.
+            found = _choices(costs)
+            self._put(cost + least, path, depth, Choices(found.values, tuple(e + least for e in found.extra)), 0)
+
+    def _put(self, f: float, path: tuple[object, int] | None, depth: int, found: Choices, rank: int) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (f, self._pushed, path, depth, found, rank))
+
+    def _unlink(self, path: tuple[object, int] | None) -> list[int]:
+        values = []
+        link: object = path
+        while isinstance(link, tuple):
+            link, value = link
+            values.append(value)
+        assignment = [0] * len(self.buckets)
+        for bucket, value in zip(self.buckets, reversed(values), strict=False):
+            assignment[bucket.variable] = value
+        return assignment
+
+    def __next__(self) -> tuple[float, Assignment]:
+        while self._heap:
+            f, _, path, depth, found, rank = heapq.heappop(self._heap)
+            if depth == len(self.buckets):
+                self.leaves += 1
+                return f, tuple(self._unlink(path))
+            self.nodes += 1
+            if rank + 1 < len(found.values):
+                self._put(f - found.extra[rank] + found.extra[rank + 1], path, depth, found, rank + 1)
+            self._expand(f, (path, found.values[rank]), depth + 1)
+        raise StopIteration
+
+
+def k_best(elimination: Elimination, h0: bool = False) -> Enumeration:
+    """An iterator over `(cost, assignment)`, every allowed assignment once, in nondecreasing additive cost.
+
+    Ties come in a fixed order. `h0` leaves the heuristic out (uniform-cost search; small graphs only).
+    """
+    return UniformCost(elimination) if h0 else KBest(elimination)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to give up: nodes, leaves (true evaluations), wall-clock seconds; None is without limit."""
+
+    nodes: int | None = None
+    leaves: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What `best_first` found.
+
+    `assignment` is None and `cost` inf where no allowed assignment has been found; `bound` is proven for every
+    assignment; `gap = (cost - bound) / cost`. `reason` is "gap" (as close as asked for), "exhausted" (every
+    assignment was looked at), "nodes", "leaves", "seconds" or "cancelled". `pool` holds the cheapest leaves seen,
+    `(true cost, assignment)`, best first, the incumbent among them.
+    """
+
+    assignment: Assignment | None
+    cost: float
+    bound: float
+    gap: float
+    nodes: int
+    leaves: int
+    reason: str
+    pool: tuple[tuple[float, Assignment], ...] = ()
+
+
+def relative_gap(cost: float, bound: float) -> float:
+    """`(cost - bound) / cost`, 0 where they meet up to rounding, inf where there is no cost to speak of."""
+    if not math.isfinite(cost):
+        return math.inf
+    if cost - bound <= ROUNDING * abs(cost):
+        return 0.0
+    return (cost - bound) / cost if cost > 0 else math.inf
+
+
+def best_first(
+    elimination: Elimination,
+    evaluate: Callable[[Assignment], float],
+    gap: float = 0.0,
+    limits: Limits = Limits(),
+    cancelled: Callable[[], bool] | None = None,
+    incumbent: tuple[float, Assignment] | None = None,
+    keep: int = 1,
+    progress: Callable[[float, float, int], None] | None = None,
+) -> SearchResult:
+    """Find an assignment whose true cost is within `gap` of the least, under a bound that the elimination gives.
+
+    `evaluate` prices an assignment truly (inf: not allowed after all) and must never go below the additive cost; where
+    it does, the bound is false and HAP690 is raised, an error of hapdsl's own. `incumbent` is a known (true cost,
+    assignment) to beat. The search can be stopped at any time by `limits` or `cancelled` and then says how far it
+    came; `progress(best cost, bound, leaves)` hears of every improvement. `keep` is the length of `pool`.
+    """
+    started = time.monotonic()
+    leaves = k_best(elimination)
+    pool: list[tuple[float, int, Assignment]] = []  # heap by descending cost, then descending age
+    best: Assignment | None = None
+    cost = math.inf
+    evaluated = 0
+    bound = elimination.bound
+
+    def record(found: float, assignment: Assignment) -> None:
+        entry = (-found, -evaluated, assignment)
+        if all(assignment != other for _, _, other in pool) and math.isfinite(found):
+            (heapq.heappush if len(pool) < max(keep, 1) else heapq.heappushpop)(pool, entry)
+
+    if incumbent is not None:
+        cost, best = incumbent
+        record(cost, best)
+    reason = "exhausted"
+    for bound, leaf in leaves:
+        if best is not None and relative_gap(cost, bound) <= gap:
+            reason = "gap"
+            break
+        if cancelled is not None and cancelled():
+            reason = "cancelled"
+            break
+        if limits.leaves is not None and evaluated >= limits.leaves:
+            reason = "leaves"
+            break
+        if limits.nodes is not None and leaves.nodes > limits.nodes:
+            reason = "nodes"
+            break
+        if limits.seconds is not None and time.monotonic() - started > limits.seconds:
+            reason = "seconds"
+            break
+        true = evaluate(leaf)
+        if not true >= bound - 1e-9 * max(abs(bound), abs(true) if math.isfinite(true) else 0.0):
+            raise error(
+                "HAP690",
+                f"internal error: a plan costs {true!r} s, below its proven bound of {bound!r} s",
+                help="the bound is false; please report it with the files at hand",
+            )
+        evaluated += 1
+        record(true, leaf)
+        if true < cost:
+            cost, best = true, leaf
+            if progress is not None:
+                progress(cost, min(bound, cost), evaluated)
+    else:
+        bound = cost  # nothing is left that could be cheaper
+    bound = min(bound, cost)
+    ranked = tuple((-c, a) for c, _, a in sorted(pool, reverse=True))
+    return SearchResult(best, cost, bound, relative_gap(cost, bound), leaves.nodes, evaluated, reason, ranked)
