@@ -1,0 +1,140 @@
+"""Text to tree: `parse` and `parse_file`."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+from lark import Lark, Token, UnexpectedInput
+
+from hapdsl.lang import comments
+from hapdsl.lang.build import Builder
+from hapdsl.lang.diagnostics import Diagnostic, HapError, error
+from hapdsl.lang.nodes import File, Span
+from hapdsl.lang.resources import grammar_file
+from hapdsl.lang.syntax import Recovery
+from hapdsl.lang.tokens import Newlines, TooDeep
+
+LARGEST_FILE = 4 * 2**20
+MOST_ERRORS = 20
+
+# The builder belongs to the parser, which is built once a process: one text at a time.
+_lock = threading.Lock()
+
+
+@functools.cache
+def parser(strict: bool = False) -> tuple[Lark, Builder]:
+    """The LALR parser of the language and the builder that its rules call; `strict` refuses any conflict."""
+    builder = Builder()
+    lark = Lark(
+        grammar_file().read_text(encoding="utf-8"),
+        parser="lalr",
+        start="file",
+        transformer=cast(Any, builder),
+        postlex=cast(Any, Newlines()),
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+        strict=strict,
+    )
+    return lark, builder
+
+
+def parse(text: str, file: str = "<text>") -> File:
+    """The tree of a text; `file` is the name that spans carry.
+
+    Raises HapError with up to MOST_ERRORS diagnostics (HAP100 to HAP119), in the order of the text.
+    """
+    text = _clean(text, file)
+    with _lock:
+        lark, builder = parser()
+        builder.begin(file)
+        tree, problems = _run(lark, text, file)
+        found = sorted([*problems, *builder.problems], key=lambda d: (d.span.line, d.span.column))
+        if found or tree is None:
+            raise HapError(*found[:MOST_ERRORS])
+        return comments.attach(tree, text, builder.braces)
+
+
+def parse_file(path: str | Path) -> File:
+    """The tree of a file, which must hold at least one block. Raises HapError (HAP100 to HAP129)."""
+    tree = parse(read_text(path), str(path))
+    if not tree.items:
+        raise error("HAP124", f"{path} holds no block", Span(str(path), 1, 1, 1, 1), "a file holds def, op, model, cluster and program blocks")  # fmt: skip
+    return tree
+
+
+def read_text(path: str | Path) -> str:
+    """What a file holds. Raises HapError: HAP120 missing, HAP121 no file, HAP122 not UTF-8, HAP123 too large."""
+    where = Span(str(path), 1, 1, 1, 1)
+    file = Path(path)
+    try:
+        if file.is_dir():
+            raise error("HAP121", f"{path} is a folder", where, "name a .hap file")
+        size = file.stat().st_size
+        if size > LARGEST_FILE:
+            raise error("HAP123", f"{path} is {size / 2**20:.1f} MiB; the largest file read is {LARGEST_FILE // 2**20} MiB", where, "print programs with their layers rolled")  # fmt: skip
+        with file.open("rb") as stream:
+            # Not every stat tells the truth (devices, pipes), so the limit holds for what is read, too.
+            raw = stream.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise error("HAP120", f"there is no file {path}", where, _nearby(file)) from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise error("HAP121", f"{path} can't be read: {reason}", where) from None
+    if len(raw) > LARGEST_FILE:
+        raise error("HAP123", f"{path} is larger than {LARGEST_FILE // 2**20} MiB", where)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        before = raw[: problem.start]
+        line = before.count(b"\n") + 1
+        column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
+        place = Span(str(path), line, column, line, column + 1)
+        raise error("HAP122", f"{path} isn't UTF-8: byte 0x{raw[problem.start]:02x}", place, "save the file as UTF-8") from None  # fmt: skip
+
+
+def _nearby(file: Path) -> str:
+    import difflib
+
+    try:
+        names = [p.name for p in file.parent.iterdir()]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(file.name, names, 1)
+    return f"is it {close[0]}?" if close else ""
+
+
+def _clean(text: str, file: str) -> str:
+    """The text with one kind of line end. Raises HAP125 for a NUL."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    at = text.find("\0")
+    if at >= 0:
+        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        raise error("HAP125", "a NUL byte: this is no text", Span(file, line, column, line, column + 1))
+    return text
+
+
+def _run(lark: Lark, text: str, file: str) -> tuple[File | None, list[Diagnostic]]:
+    """Parse, skipping what can't be read so that one run finds several errors."""
+    interactive = lark.parse_interactive(text)
+    state, lexer = interactive.parser_state, interactive.lexer_thread
+    recovery = Recovery(text, file, interactive)
+    end = Token("$END", "", len(text), *_end(text))
+    while True:
+        try:
+            for token in lexer.lex(state):
+                state.feed_token(token)
+            return state.feed_token(end, True), recovery.problems
+        except TooDeep as problem:
+            return None, [*recovery.problems, recovery.too_deep(problem.token)]
+        except UnexpectedInput as problem:
+            if not recovery.skip(problem) or len(recovery.problems) >= MOST_ERRORS:
+                return None, recovery.problems
+
+
+def _end(text: str) -> tuple[int, int]:
+    """Line and column just behind the last character that isn't blank."""
+    text = text.rstrip()
+    return text.count("\n") + 1, len(text) - text.rfind("\n")

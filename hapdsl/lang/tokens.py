@@ -1,0 +1,63 @@
+"""Between lexer and parser: newlines inside brackets are dropped, and nesting has a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lark import Token
+
+# The tree is walked by recursion in many places; this keeps all of them far from Python's limit.
+DEEPEST_EXPRESSION = 100
+DEEPEST_BLOCK = 40
+
+_OPENING = frozenset(("LPAR", "LSQB"))
+_CLOSING = frozenset(("RPAR", "RSQB"))
+_OPERATORS = frozenset(("PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "__ANON_SLASHES"))
+
+
+class TooDeep(Exception):
+    """Brackets, blocks or operators nest deeper than any file needs; `token` is where the limit was passed."""
+
+    def __init__(self, token: Token) -> None:
+        super().__init__(str(token))
+        self.token = token
+
+
+class Newlines:
+    """Lark's `postlex`. It keeps no state between two texts, so one instance serves all."""
+
+    always_accept = ("_SEP",)
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        """Yield the tokens that the parser sees. Raises TooDeep.
+
+        An expression's depth is at most the brackets open around it plus the operators chained in each of them
+        since the last comma; that sum is what the limit is on.
+        """
+        chained = [0]
+        blocks = depth = 0
+        for token in stream:
+            kind = token.type
+            if kind == "_SEP":
+                if len(chained) > 1 and ";" not in token.split("#", 1)[0]:
+                    continue
+                chained, depth = [0], 0
+            elif kind == "COMMA":
+                depth -= chained[-1]
+                chained[-1] = 0
+            elif kind in _OPENING:
+                chained.append(0)
+                depth += 1
+            elif kind in _CLOSING:
+                if len(chained) > 1:
+                    depth -= chained.pop() + 1
+            elif kind in _OPERATORS:
+                chained[-1] += 1
+                depth += 1
+            elif kind == "LBRACE":
+                blocks += 1
+            elif kind == "RBRACE":
+                blocks -= 1
+            if depth > DEEPEST_EXPRESSION or blocks > DEEPEST_BLOCK:
+                raise TooDeep(token)
+            yield token
