@@ -88,6 +88,7 @@ class KBest(Enumeration):
         self._known: dict[tuple[int, Assignment], Choices] = {}
         self._heap: list[tuple[float, int, _Leaf, int, int]] = []  # f, tie, parent, depth, rank
         self._root: _Leaf | None = None
+        self._best: list[int] = []  # the root's assignment
 
     def choices(self, depth: int, assignment: Sequence[int]) -> Choices:
         """The values of the variable at this depth, given those before it; `extra` is the growth of f."""
@@ -136,6 +137,7 @@ class KBest(Enumeration):
             assignment[bucket.variable] = found.values[0]
             changed[depth] = (found, 0)
         self._root = self._leaf(self.elimination.bound, None, -1, changed)
+        self._best = assignment
         return self._root, assignment
 
     def _derive(self, cost: float, parent: _Leaf, depth: int, rank: int) -> tuple[_Leaf, list[int]]:
@@ -181,11 +183,11 @@ class KBest(Enumeration):
 
     def _assignment(self, leaf: _Leaf) -> list[int]:
         lineage: list[_Leaf] = []
-        node: _Leaf | None = leaf
-        while node is not None:
+        node = leaf
+        while node.parent is not None:
             lineage.append(node)
             node = node.parent
-        assignment = [0] * len(self.buckets)
+        assignment = self._best.copy()
         for node in reversed(lineage):
             for d, (found, rank) in node.changed.items():
                 assignment[self.buckets[d].variable] = found.values[rank]

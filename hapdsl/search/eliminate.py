@@ -346,9 +346,7 @@ def eliminate(
             computed += 1
             kernel = _kernel(kernel.number if kernel else len(kernels), shape, relative, store)
             kernels[key] = kernel
-        buckets.append(
-            Bucket(v, others, kernel, tuple((i, e[2]) for i, e in enumerate(entries) if e[2] >= 0))
-        )
+        buckets.append(Bucket(v, others, kernel, tuple((i, e[2]) for i, e in enumerate(entries) if e[2] >= 0)))
         constants.append(kernel.constant)
         if others:
             put(kernel.message, others, index)

@@ -52,9 +52,7 @@ def test_the_heuristic_is_exact_and_consistent(random_graph, brute_force) -> Non
         while stack:
             f, prefix = stack.pop()
             prefixes += 1
-            completions = [
-                cost for cost, a in ranked if all(a[v] == x for v, x in zip(levels, prefix, strict=False))
-            ]
+            completions = [cost for cost, a in ranked if all(a[v] == x for v, x in zip(levels, prefix, strict=False))]
             assert f == pytest.approx(min(completions), rel=1e-10, abs=1e-10)
             if len(prefix) == len(levels):
                 continue
