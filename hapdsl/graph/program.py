@@ -69,6 +69,7 @@ class Instruction:
     method: str | None = None
     axis: int = 0
     span: Span = NOWHERE
+    repeat: tuple[tuple[str, int], ...] = ()  # the turn it is printed in
 
     @property
     def is_collective(self) -> bool:

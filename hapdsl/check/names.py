@@ -1,0 +1,46 @@
+"""Names in a program: relative to a turn, through aliases, to a tensor of the training graph."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.diagnostics import error
+from hapdsl.lang.nodes import Span
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The turn of a program's `repeat` that a line stands in."""
+
+    path: str
+    turn: int
+    count: int
+
+    def absolute(self, relative: str) -> str:
+        """`.a` is `layer.<turn>.a`, `.next.a` the next turn's; after the last turn that is plain `a`."""
+        rest = relative[1:]
+        turn = self.turn
+        if rest.startswith("next."):
+            rest, turn = rest[5:], turn + 1
+        if turn < self.count:
+            return f"{self.path}.{turn}.{rest}"
+        outer = self.path.rpartition(".")[0]
+        return f"{outer}.{rest}" if outer else rest
+
+
+def tensor_of(name: str, turn: Turn | None, graph: TrainingGraph, span: Span) -> str:
+    """The tensor that `name` stands for. Raises HapError HAP510 (no such tensor) or HAP511 (a relative name outside a repeat)."""
+    full = name
+    if name.startswith("."):
+        if turn is None:
+            raise error("HAP511", f"'{name}' is relative to a turn, but stands in no repeat", span, "write the whole name")
+        full = turn.absolute(name)
+    full = graph.resolve(full)
+    if full in graph.tensors:
+        return full
+    near = difflib.get_close_matches(full, graph.tensors, n=1, cutoff=0.7)
+    hint = f"did you mean '{near[0]}'?" if near else f"the model is '{graph.model}'"
+    shown = full if full == name else f"{name}' = '{full}"
+    raise error("HAP510", f"the model has no tensor '{shown}'", span, hint)

@@ -1,0 +1,89 @@
+"""Text to training graph: elaborate the model, differentiate it, find its dimension classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hapdsl.graph.autodiff import differentiate
+from hapdsl.graph.classes import classes
+from hapdsl.graph.elaborate import Drafts, elaborate
+from hapdsl.graph.scope import Draft
+from hapdsl.graph.training import Node, Tensor, TrainingGraph
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import error
+from hapdsl.theory.library import declare_all, standard
+from hapdsl.theory.ops import OpDecl
+
+
+def operators(declared: Mapping[str, nodes.Op]) -> dict[str, OpDecl]:
+    """The standard theory and a file's own operators. A file may not redeclare a standard one (HAP316)."""
+    known = standard()
+    for name, op in declared.items():
+        if name in known:
+            raise error("HAP316", f"operator '{name}' is part of the standard theory", op.span, "give yours another name")
+    return {**known, **declare_all(declared.values())}
+
+
+def build(
+    model: nodes.Model,
+    defs: Mapping[str, nodes.Def],
+    ops: Mapping[str, OpDecl],
+    settings: Mapping[str, Any] | None = None,
+    train: bool = True,
+) -> TrainingGraph:
+    """The training graph of `model` with parameters overridden by `settings`.
+
+    `train = False` stops after the forward pass (evaluation). Raises HapError (HAP2xx, HAP3xx).
+    """
+    drafts = elaborate(model, defs, ops, settings or {})
+    updates: dict[int, Draft] = {}
+    if drafts.loss is not None and train:
+        updates = differentiate(drafts, ops)
+    elif drafts.loss is None and not drafts.outputs and not drafts.metrics:
+        raise error("HAP230", f"model '{model.name}' trains nothing and has no output", model.span, "add `train loss with …` or `output …`")  # fmt: skip
+    return _finish(model, drafts, updates, ops)
+
+
+def _finish(model: nodes.Model, drafts: Drafts, updates: Mapping[int, Draft], ops: Mapping[str, OpDecl]) -> TrainingGraph:
+    live = _live(drafts, updates)
+    drafts.nodes = [n for n in drafts.nodes if any(id(t) in live for t in n.outputs)]
+    made = {id(t) for n in drafts.nodes for t in n.outputs}
+    drafts.tensors = [t for t in drafts.tensors if t.kind != "value" or id(t) in made]
+    found = classes(drafts.tensors, drafts.nodes, drafts.repeats, drafts.parameters)
+    of = {member: cls.name for cls in found.values() for member in cls.members}
+    tensors: dict[str, Tensor] = {}
+    for draft in drafts.tensors:
+        if draft.name in tensors:
+            raise error("HAP214", f"two tensors are called '{draft.name}'", draft.span, "rename one, or the `def` it stands in")
+        own = tuple(of.get((draft.name, d)) for d in range(len(draft.shape)))
+        tensors[draft.name] = Tensor(draft.name, draft.shape, draft.dtype, draft.kind, own, draft.init, draft.span)
+    names = {id(t): t.name for t in drafts.tensors}
+    return TrainingGraph(
+        model=model.name,
+        parameters=dict(drafts.parameters),
+        tensors=tensors,
+        nodes=[
+            Node(n.instance, tuple(t.name for t in n.inputs), tuple(t.name for t in n.outputs), n.section, n.path, n.repeat, n.span)
+            for n in drafts.nodes
+        ],
+        classes=found,
+        loss=drafts.loss.name if drafts.loss is not None else None,
+        outputs=tuple(dict.fromkeys(t.name for t in drafts.outputs)),
+        metrics=tuple(dict.fromkeys(t.name for t in drafts.metrics)),
+        updates={names[old]: new.name for old, new in updates.items()},
+        aliases={alias: t.name for alias, t in drafts.aliases.items() if id(t) in names and alias not in tensors},
+        repeats=dict(drafts.repeats),
+        ops=frozenset(ops),
+    )
+
+
+def _live(drafts: Drafts, updates: Mapping[int, Draft]) -> set[int]:
+    """Ids of the tensors that the loss, an output or an update depends on; the rest is never computed."""
+    wanted = {id(t) for t in (*drafts.outputs, *drafts.metrics, *updates.values())}
+    if drafts.loss is not None:
+        wanted.add(id(drafts.loss))
+    for node in reversed(drafts.nodes):
+        if any(id(t) in wanted for t in node.outputs):
+            wanted.update(id(t) for t in node.inputs)
+    return wanted

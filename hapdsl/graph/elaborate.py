@@ -1,0 +1,358 @@
+"""A model's text becomes a list of operator calls over named tensors (the forward pass).
+
+`def`s are expanded, `repeat`s unrolled, parameters set. Names follow the text: a tensor `q` of `def block`
+called in turn 3 of `repeat layer` is `layer.3.block.q`; `layer.3.x` is `x` as turn 3 finds it.
+Cost: linear in the operator calls of the unrolled model.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hapdsl.graph.calls import bind_call
+from hapdsl.graph.scope import Bound, Draft, DraftNode, Extent, Scope
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import error
+from hapdsl.lang.nodes import NOWHERE, Span
+from hapdsl.theory.instance import DTYPE_BYTES, Given, instantiate
+from hapdsl.theory.ops import OpDecl
+
+MAX_CALLS = 400_000
+MAX_DEPTH = 60
+INITS = ("normal", "uniform", "zeros", "ones", "constant")
+
+
+@dataclass
+class Drafts:
+    """The forward pass: tensors and calls in order, and what the model says about them."""
+
+    tensors: list[Draft] = field(default_factory=list)
+    nodes: list[DraftNode] = field(default_factory=list)
+    aliases: dict[str, Draft] = field(default_factory=dict)
+    repeats: dict[str, int] = field(default_factory=dict)
+    outputs: list[Draft] = field(default_factory=list)
+    metrics: list[Draft] = field(default_factory=list)
+    loss: Draft | None = None
+    optimizer: tuple[OpDecl, dict[str, Any]] | None = None
+    train_span: Span = NOWHERE
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+def elaborate(
+    model: nodes.Model, defs: Mapping[str, nodes.Def], ops: Mapping[str, OpDecl], settings: Mapping[str, Any]
+) -> Drafts:
+    """Expand `model` with its parameters overridden by `settings`.
+
+    Raises HapError with codes HAP2xx (names, calls) and HAP3xx (shapes), each at the line that caused it.
+    """
+    return _Elaborator(defs, ops).model(model, settings)
+
+
+class _Elaborator:
+    def __init__(self, defs: Mapping[str, nodes.Def], ops: Mapping[str, OpDecl]) -> None:
+        self.defs, self.ops = defs, ops
+        self.out = Drafts()
+        self.depth = 0
+
+    def model(self, model: nodes.Model, settings: Mapping[str, Any]) -> Drafts:
+        declared = [p.name for p in model.parameters]
+        for name in settings:
+            if name not in declared:
+                raise error("HAP206", f"model '{model.name}' has no parameter '{name}'", model.span, f"it has: {', '.join(declared) or 'none'}")  # fmt: skip
+        scope = Scope("", {})
+        for parameter in model.parameters:
+            if parameter.name in settings:
+                value = settings[parameter.name]
+            elif parameter.default is not None:
+                value = scope.number(parameter.default).value
+            else:
+                raise error("HAP207", f"parameter '{parameter.name}' of '{model.name}' has no value", parameter.span, f"--set {parameter.name}=…")  # fmt: skip
+            self.out.parameters[parameter.name] = value
+            scope.names[parameter.name] = Extent(value, parameter.name)
+        self.body(model.body, scope)
+        return self.out
+
+    def body(self, statements: Sequence[nodes.Statement], scope: Scope) -> None:
+        for statement in statements:
+            self.statement(statement, scope)
+
+    def statement(self, statement: nodes.Statement, scope: Scope) -> None:
+        match statement:
+            case nodes.Declare():
+                self.declare(statement, scope)
+            case nodes.Assign():
+                self.assign(statement, scope)
+            case nodes.Repeat():
+                self.repeat(statement, scope)
+            case nodes.Output(names=names):
+                self.out.outputs += [self.tensor(nodes.Name(n, span=statement.span), scope) for n in names]
+            case nodes.Metric(names=names):
+                self.out.metrics += [self.tensor(nodes.Name(n, span=statement.span), scope) for n in names]
+            case nodes.Train():
+                self.train(statement, scope)
+            case nodes.Microbatch():
+                raise error("HAP208", "gradient accumulation by `microbatch` can't be elaborated yet", statement.span, "take the block's braces away; lower the batch instead")  # fmt: skip
+            case _:
+                raise error("HAP209", "this statement can't stand here", statement.span)
+
+    # -- declarations ------------------------------------------------------------
+
+    def declare(self, statement: nodes.Declare, scope: Scope) -> None:
+        if statement.type.dtype not in DTYPE_BYTES:
+            raise error("HAP210", f"unknown dtype '{statement.type.dtype}'", statement.type.span, f"known: {', '.join(DTYPE_BYTES)}")  # fmt: skip
+        extents = [scope.extent(d) for d in statement.type.dims]
+        init = self.init(statement, scope)
+        for name in statement.names:
+            self.once(name, statement, scope)
+            draft = Draft(
+                scope.prefix + name,
+                tuple(e.value for e in extents),
+                statement.type.dtype,
+                statement.kind,
+                tuple(e.symbol for e in extents),
+                init,
+                statement.span,
+                scope.repeat,
+            )
+            self.out.tensors.append(draft)
+            scope.names[name] = draft
+
+    def init(self, statement: nodes.Declare, scope: Scope) -> tuple[str, Mapping[str, Any]] | None:
+        if statement.kind == "input":
+            if statement.init is not None:
+                raise error("HAP211", "an input has no initial value", statement.init.span, "take `init …` away")
+            return None
+        match statement.init:
+            case None:
+                return ("normal", {"std": 0.02}) if statement.kind != "buffer" else ("zeros", {})
+            case nodes.Name(id=name):
+                found: tuple[str, dict[str, Any]] = (name, {})
+            case nodes.Call(function=name, args=args):
+                found = (name, {a.name or f"{k}": scope.number(a.value).value for k, a in enumerate(args)})
+            case other:
+                raise error("HAP212", "expected an initialiser", other.span, f"known: {', '.join(INITS)}")
+        if found[0] not in INITS:
+            raise error("HAP212", f"unknown initialiser '{found[0]}'", statement.init.span, f"known: {', '.join(INITS)}")
+        return found
+
+    def once(self, name: str, statement: nodes.Statement, scope: Scope) -> None:
+        last = name.rpartition(".")[2]
+        if last in ("grad", "new") or name == "path":
+            raise error("HAP213", f"'{name}': `.grad`, `.new` and `path` are reserved", statement.span, "choose another name")
+        if name in scope.once or (name in scope.names and name not in scope.results):
+            raise error("HAP214", f"'{name}' is bound twice", statement.span, "names are bound once; give the second another name")
+        scope.once.add(name)
+
+    def train(self, statement: nodes.Train, scope: Scope) -> None:
+        if self.out.loss is not None:
+            raise error("HAP215", "a model trains one loss", statement.span)
+        self.out.loss = self.tensor(nodes.Name(statement.loss, span=statement.span), scope)
+        if self.out.loss.shape != ():
+            raise error("HAP216", f"the loss must be a scalar, '{statement.loss}' is {list(self.out.loss.shape)}", statement.span, "take its mean")  # fmt: skip
+        call = statement.optimizer
+        decl = self.ops.get(call.function)
+        if decl is None or not decl.is_update:
+            known = ", ".join(n for n, d in self.ops.items() if d.is_update)
+            raise error("HAP217", f"'{call.function}' is no update operator", call.span, f"known: {known}")
+        given = {}
+        for arg in call.args:
+            if arg.name not in decl.attributes:
+                raise error("HAP218", f"'{call.function}' has no attribute '{arg.name}'", arg.span, f"it has: {', '.join(decl.attributes)}")  # fmt: skip
+            given[arg.name] = scope.number(arg.value).value
+        self.out.optimizer = (decl, given)
+        self.out.train_span = statement.span
+
+    # -- calls -------------------------------------------------------------------
+
+    def assign(self, statement: nodes.Assign, scope: Scope) -> None:
+        targets = statement.targets
+        for target in targets:
+            self.once(target, statement, scope)
+        paths = [scope.results.get(t, scope.prefix + t) for t in targets]
+        if not isinstance(statement.value, nodes.Call):
+            value = self.tensor(statement.value, scope)
+            values = [value]
+            self.out.aliases[paths[0]] = value
+        else:
+            values = self.call(statement.value, scope, paths, statement.label)
+        if len(values) != len(targets):
+            raise error("HAP219", f"{len(targets)} names for {len(values)} values", statement.span)
+        for target, path, value in zip(targets, paths, values, strict=True):
+            scope.names[target] = value
+            if value.name == path:
+                value.home = scope
+
+    def tensor(self, expr: nodes.Expr, scope: Scope) -> Draft:
+        if isinstance(expr, nodes.Call):
+            values = self.call(expr, scope, None, None)
+            if len(values) != 1:
+                raise error("HAP219", f"'{expr.function}' returns {len(values)} values, one is needed here", expr.span)
+            return values[0]
+        if isinstance(expr, nodes.Name):
+            bound = scope.names.get(expr.id)
+            if isinstance(bound, Draft):
+                return bound
+            if bound is None:
+                known = [n for n, b in scope.names.items() if isinstance(b, Draft)]
+                raise error("HAP201", f"unknown name '{expr.id}'", expr.span, _closest(expr.id, known))
+            raise error("HAP204", f"'{expr.id}' is a number; a tensor is needed here", expr.span)
+        raise error("HAP204", "a tensor is needed here", expr.span, "numbers go into attributes: shift(x, by = 1)")
+
+    def call(self, call: nodes.Call, scope: Scope, paths: list[str] | None, label: str | None) -> list[Draft]:
+        """The values of a call; `paths` are the names its outermost results take."""
+        if call.function in self.defs:
+            return self.expand(self.defs[call.function], call, scope, paths, label)
+        if call.function in self.ops:
+            if label is not None:
+                raise error("HAP220", f"'as {label}' names a call of a `def`; '{call.function}' is an operator", call.span)
+            return self.operate(self.ops[call.function], call, scope, paths)
+        known = [*self.defs, *self.ops]
+        raise error("HAP221", f"there is no def or operator '{call.function}'", call.span, _closest(call.function, known))
+
+    def operate(self, decl: OpDecl, call: nodes.Call, scope: Scope, paths: list[str] | None) -> list[Draft]:
+        if decl.states:
+            raise error("HAP222", f"'{decl.name}' is an update operator", call.span, "write: train loss with " + decl.name + "(…)")
+        where = paths[0] if paths else scope.temporary(decl.name)
+
+        bound = bind_call(decl, call, lambda expr: self.is_tensor(expr, scope))
+        inputs = [(o, self.tensor(e, scope)) for o, e in bound.operands]
+        attributes = {n: scope.number(e).value for n, e in bound.attributes.items()}
+        outputs = self.emit(decl, inputs, attributes, where, scope, call.span, paths)
+        return outputs
+
+    def emit(
+        self,
+        decl: OpDecl,
+        inputs: list[tuple[str, Draft]],
+        attributes: dict[str, Any],
+        where: str,
+        scope: Scope,
+        span: nodes.Span,
+        paths: list[str] | None,
+    ) -> list[Draft]:
+        for name, default in decl.attributes.items():
+            if name not in attributes and default is not None:
+                is_path = isinstance(default, nodes.Name) and default.id == "path"
+                attributes[name] = where if is_path else scope.number(default).value
+        instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in inputs], attributes, span)
+        if paths is not None and len(paths) != len(decl.results):
+            raise error("HAP219", f"{len(paths)} names for {len(decl.results)} values of '{decl.name}'", span)
+        names = paths or ([where] if len(decl.results) == 1 else [f"{where}.{r.name}" for r in decl.results])
+        outputs = [
+            Draft(n, shape, dtype, span=span, repeat=scope.repeat, home=scope)
+            for n, shape, dtype in zip(names, instance.result_shapes, instance.result_dtypes, strict=True)
+        ]
+        if len(self.out.nodes) >= MAX_CALLS:
+            raise error("HAP223", f"the model has over {MAX_CALLS} operator calls", span, "lower the number of layers")
+        self.out.tensors += outputs
+        self.out.nodes.append(DraftNode(instance, [t for _, t in inputs], outputs, "forward", where, scope.repeat, span))
+        return outputs
+
+    def expand(
+        self, definition: nodes.Def, call: nodes.Call, scope: Scope, paths: list[str] | None, label: str | None
+    ) -> list[Draft]:
+        instance = label or definition.name
+        if instance in scope.labels:
+            raise error("HAP224", f"'{instance}' is called twice here", call.span, f"name the call: … = {definition.name}(…) as another")  # fmt: skip
+        scope.labels.add(instance)
+        if self.depth >= MAX_DEPTH:
+            raise error("HAP225", f"'{definition.name}' calls itself without end", call.span)
+        inner = Scope(f"{scope.prefix}{instance}.", self.arguments(definition, call, scope), scope.repeat)
+        self.depth += 1
+        try:
+            for statement in definition.body:
+                if isinstance(statement, nodes.Return):
+                    return self.returned(statement, inner, paths)
+                self.statement(statement, inner)
+        finally:
+            self.depth -= 1
+        raise error("HAP226", f"def '{definition.name}' returns nothing", definition.span, "end it with `return …`")
+
+    def arguments(self, definition: nodes.Def, call: nodes.Call, scope: Scope) -> dict[str, Bound]:
+        formals = [p.name for p in definition.parameters]
+        given: dict[str, nodes.Expr] = {}
+        positional = iter(formals)
+        for arg in call.args:
+            name = arg.name or next((f for f in positional if f not in given), None)
+            if name is None or name not in formals:
+                raise error("HAP218", f"def '{definition.name}' has no parameter for this", arg.span, f"it has: {', '.join(formals) or 'none'}")  # fmt: skip
+            if name in given:
+                raise error("HAP218", f"parameter '{name}' is given twice", arg.span)
+            given[name] = arg.value
+        bound: dict[str, Bound] = {}
+        for parameter in definition.parameters:
+            expr = given.get(parameter.name)
+            if expr is not None:
+                bound[parameter.name] = self.argument(expr, scope)
+            elif parameter.default is not None:
+                bound[parameter.name] = Scope("", bound).number(parameter.default)
+            else:
+                raise error("HAP207", f"parameter '{parameter.name}' of '{definition.name}' has no value", call.span)
+        return bound
+
+    def argument(self, expr: nodes.Expr, scope: Scope) -> Bound:
+        return self.tensor(expr, scope) if self.is_tensor(expr, scope) else scope.number(expr)
+
+    @staticmethod
+    def is_tensor(expr: nodes.Expr, scope: Scope) -> bool:
+        """Calls are tensors, and so are names unless they are known as numbers or dtypes (an unknown name is reported as a tensor)."""
+        if isinstance(expr, nodes.Name):
+            return not isinstance(scope.names.get(expr.id), Extent) and expr.id not in DTYPE_BYTES
+        return isinstance(expr, nodes.Call)
+
+    def returned(self, statement: nodes.Return, inner: Scope, paths: list[str] | None) -> list[Draft]:
+        """What a def returns takes the caller's names, where it was made here and has no reader's claim elsewhere."""
+        count = len(statement.values)
+        if paths is not None and len(paths) != count:
+            raise error("HAP219", f"{len(paths)} names for {count} returned values", statement.span)
+        if paths is None:
+            paths = [f"{inner.prefix}out"] if count == 1 else [f"{inner.prefix}out.{k}" for k in range(count)]
+        values = []
+        for path, expr in zip(paths, statement.values, strict=True):
+            if isinstance(expr, nodes.Call):
+                found = self.call(expr, inner, [path], None)
+                values += found
+                continue
+            value = self.tensor(expr, inner)
+            if value.home is inner and value not in values:
+                value.name = path
+            else:
+                self.out.aliases[path] = value
+            values.append(value)
+        return values
+
+    # -- repeat ------------------------------------------------------------------
+
+    def repeat(self, statement: nodes.Repeat, scope: Scope) -> None:
+        count = scope.extent(statement.count).value
+        path = f"{scope.prefix}{statement.variable}"
+        if path in self.out.repeats:
+            raise error("HAP214", f"a second repeat over '{path}'", statement.span, "choose another variable")
+        self.out.repeats[path] = count
+        assigned = [t for s in statement.body if isinstance(s, nodes.Assign) for t in s.targets]
+        carried = [n for n in dict.fromkeys(assigned) if n in scope.names]
+        for name in carried:
+            bound = scope.names[name]
+            if not isinstance(bound, Draft):
+                raise error("HAP214", f"'{name}' is a parameter and can't be bound again", statement.span)
+            if bound.name == scope.prefix + name and bound.kind == "value":
+                bound.name = f"{path}.0.{name}"
+            else:
+                self.out.aliases[f"{path}.0.{name}"] = bound
+        for turn in range(count):
+            inner = Scope(f"{path}.{turn}.", dict(scope.names), (*scope.repeat, (path, turn)))
+            last = turn == count - 1
+            inner.results = {
+                n: scope.results.get(n, scope.prefix + n) if last else f"{path}.{turn + 1}.{n}" for n in carried
+            }
+            self.body(statement.body, inner)
+            for name in carried:
+                scope.names[name] = inner.names[name]
+
+
+def _closest(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean '{near[0]}'?" if near else ""
