@@ -46,7 +46,7 @@ def _choices(costs: Array) -> Choices:
 
 
 class Enumeration(Iterator[tuple[float, Assignment]]):
-    """Yields `(cost, assignment)` in nondecreasing cost. `nodes` counts prefixes looked at, `leaves` what was yielded."""
+    """Yields `(cost, assignment)` in nondecreasing cost. `nodes` counts prefixes looked at, `leaves` those yielded."""
 
     def __init__(self, elimination: Elimination) -> None:
         self.elimination = elimination
@@ -296,8 +296,9 @@ class SearchResult:
 
     `assignment` is None and `cost` inf where no allowed assignment has been found; `bound` is proven for every
     assignment; `gap = (cost - bound) / cost`. `reason` is "gap" (as close as asked for), "exhausted" (every
-    assignment was looked at), "nodes", "leaves", "seconds" or "cancelled". `pool` holds the cheapest leaves seen,
-    `(true cost, assignment)`, best first, the incumbent among them.
+    assignment was looked at), "nodes", "leaves", "seconds" or "cancelled" (milp.py, which gives the same kind of
+    answer, also has "solver": HiGHS gave up). `pool` holds the cheapest leaves seen, `(true cost, assignment)`,
+    best first, the incumbent among them.
     """
 
     assignment: Assignment | None
