@@ -1,0 +1,183 @@
+"""A program back to text: instructions become lines, equal turns of a repeat become one block.
+
+`verify(write(p))` gives `p` again. Turns are rolled wherever the layers got the same choices, so that a plan for 96 layers
+reads in one page; `unroll` writes every line. Cost: linear in instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from hapdsl.graph.program import METHODS, Instruction, Layout, Program, Value
+from hapdsl.graph.training import SECTIONS, TrainingGraph
+from hapdsl.lang import nodes
+from hapdsl.theory.placements import to_nodes
+
+MAX_OUTPUTS = 8  # loads on one line
+Turn = tuple[str, int]
+
+
+def write(program: Program, unroll: bool = False) -> nodes.Program:
+    """The tree of a program, ready for `hapdsl.lang.print.to_text`."""
+    sections = []
+    for kind in SECTIONS:
+        own = [i for i in program.instructions if i.section == kind]
+        if own:
+            sections.append(nodes.Section(kind, tuple(_body(own, program.graph, unroll))))
+    parameters = {k: v for k, v in program.model_args.items()}
+    args = tuple(nodes.Arg(k, _literal(v)) for k, v in parameters.items())
+    head: list[nodes.Statement] = [nodes.Fingerprint(f"1:{program.graph.fingerprint}")]
+    if len(program.layout.mesh) > 1:
+        head.append(nodes.Mesh(program.layout.mesh))
+    head += shares(program)
+    return nodes.Program(program.name, program.graph.model, args, program.cluster, (*head, *sections))
+
+
+def _literal(value: object) -> nodes.Expr:
+    if isinstance(value, bool):
+        return nodes.Bool(value)
+    if isinstance(value, int | float):
+        return nodes.Number(value) if value >= 0 else nodes.Negate(nodes.Number(-value))
+    return nodes.Text(str(value))
+
+
+# -- shares ------------------------------------------------------------------------
+
+
+def shares(program: Program) -> list[nodes.Shares]:
+    """Share statements of the classes that the program cuts, in the graph's order."""
+    layout = program.layout
+    used: dict[str, set[tuple[int, ...]]] = {}
+    for instruction in program.instructions:
+        for value in (*instruction.inputs, *instruction.outputs):
+            classes = program.graph.tensors[value.tensor].classes
+            for d in {p.dim for p in value.placement if p.kind == "S"}:
+                cls = classes[d]
+                axes = tuple(a for a, p in enumerate(value.placement) if p.kind == "S" and p.dim == d)
+                if cls is not None:
+                    used.setdefault(cls, set()).add(axes)
+    return [s for cls in program.graph.classes if cls in used for s in _class_shares(cls, used[cls], layout)]
+
+
+def _class_shares(cls: str, used: set[tuple[int, ...]], layout: Layout) -> list[nodes.Shares]:
+    if (0, 1) in used:
+        table = layout.shares[cls][(0, 1)].reshape(layout.mesh[0][1], layout.mesh[1][1])
+        return [nodes.Shares(cls, nodes.Items(tuple(_items(row) for row in table)))]
+    found = []
+    for (axis,) in sorted(used):
+        inner = int(np.prod([size for _, size in layout.mesh[axis + 1 :]]))
+        size = layout.mesh[axis][1]
+        values = [int(layout.shares[cls][(axis,)][k * inner]) for k in range(size)]
+        name = layout.mesh[axis][0] if len(layout.mesh) > 1 else None
+        found.append(nodes.Shares(cls, _items(values), name))
+    return found
+
+
+def _items(values: Sequence[int]) -> nodes.Items:
+    """`[76, 76, 26]`; long runs of one number are written `5 * 26`."""
+    items: list[nodes.Expr] = []
+    for value, run in groupby(int(v) for v in values):
+        count = len(list(run))
+        if count >= 5:
+            items.append(nodes.Binary("*", nodes.Number(count), nodes.Number(value)))
+        else:
+            items += [nodes.Number(value)] * count
+    return nodes.Items(tuple(items))
+
+
+# -- lines -------------------------------------------------------------------------
+
+
+def _body(instructions: list[Instruction], graph: TrainingGraph, unroll: bool) -> list[nodes.Statement]:
+    runs = [
+        (turn, list(run))
+        for turn, run in groupby(instructions, key=lambda i: i.repeat[-1] if i.repeat and not unroll else None)
+    ]
+    found: list[nodes.Statement] = []
+    k = 0
+    while k < len(runs):
+        turn, run = runs[k]
+        lines = _lines(run, graph, turn)
+        count = 1
+        step = 0
+        if turn is not None:
+            while k + count < len(runs):
+                following, other = runs[k + count]
+                if following is None or following[0] != turn[0]:
+                    break
+                stride = following[1] - turn[1] - step * (count - 1) if step else following[1] - turn[1]
+                if stride not in (1, -1) or (step and stride != step) or _lines(other, graph, following) != lines:
+                    break
+                step = stride
+                count += 1
+        if turn is None or (count == 1 and graph.repeats[turn[0]] > 1):
+            found += _lines(run, graph, None)
+        else:
+            last = turn[1] + (step or 1) * (count - 1)
+            low, high = min(turn[1], last), max(turn[1], last)
+            found.append(nodes.Turns(turn[0], low, high + 1, step < 0, tuple(lines)))
+        k += count
+    return found
+
+
+def _lines(run: list[Instruction], graph: TrainingGraph, turn: Turn | None) -> list[nodes.Statement]:
+    lines: list[nodes.Statement] = []
+    for instruction in _grouped_loads(run):
+        outputs = tuple(_value(v, graph, turn) for v in instruction.outputs)
+        inputs = tuple(_value(v, graph, turn) for v in instruction.inputs)
+        if instruction.op == "free":
+            lines.append(nodes.Free(inputs))
+            continue
+        args = [nodes.Arg(None, v) for v in inputs]
+        methods = METHODS.get(instruction.op, ())
+        if instruction.node is None and instruction.method is not None and instruction.method != methods[0]:
+            args.append(nodes.Arg("method", nodes.Name(instruction.method)))
+        lines.append(nodes.Line(outputs, instruction.op, tuple(args)))
+    return lines
+
+
+def _grouped_loads(run: list[Instruction]) -> list[Instruction]:
+    """Loads that follow each other share a line."""
+    found: list[Instruction] = []
+    for instruction in run:
+        last = found[-1] if found else None
+        is_load = instruction.node is None and not instruction.inputs
+        if last is not None and is_load and last.op == instruction.op and not last.inputs and len(last.outputs) < MAX_OUTPUTS:
+            found[-1] = Instruction(last.op, (), last.outputs + instruction.outputs, last.section, repeat=last.repeat)
+        else:
+            found.append(instruction)
+    return found
+
+
+def _value(value: Value, graph: TrainingGraph, turn: Turn | None) -> nodes.Value:
+    return nodes.Value(_name(value.tensor, graph, turn), to_nodes(value.placement))
+
+
+def _name(tensor: str, graph: TrainingGraph, turn: Turn | None) -> str:
+    """Relative to the turn where the tensor belongs to it or to the next one.
+
+    After the last turn the next one's names are plain (`x` for what would be `layer.12.x`); only names that an
+    earlier turn has too are written so, or a tensor that merely stands outside would look like one of the repeat's.
+    """
+    if turn is None:
+        return tensor
+    path, number = turn
+    own, following = f"{path}.{number}.", f"{path}.{number + 1}."
+    if tensor.startswith(own):
+        return "." + tensor[len(own) :]
+    if tensor.startswith(following):
+        return ".next." + tensor[len(following) :]
+    if number + 1 == graph.repeats[path]:
+        outer = path.rpartition(".")[0]
+        prefix = f"{outer}." if outer else ""
+        rest = tensor[len(prefix) :]
+        if tensor.startswith(prefix) and _carried(rest, path, graph):
+            return f".next.{rest}"
+    return tensor
+
+
+def _carried(rest: str, path: str, graph: TrainingGraph) -> bool:
+    return graph.resolve(f"{path}.0.{rest}") in graph.tensors and graph.resolve(f"{path}.0.{rest}") != rest
