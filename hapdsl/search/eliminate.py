@@ -208,7 +208,7 @@ class Elimination:
     prices: Array
     order: Order
     buckets: list[Bucket]
-    store: TableStore
+    store: TableStore  # the tables, messages included, by the numbers that kernels give
     bound: float
     kernels: int  # buckets that had to be computed
     _marginals: list[Array] | None = field(default=None, repr=False)
@@ -248,7 +248,7 @@ class Elimination:
         marginals = [np.full(size, np.inf) for size in self.graph.sizes]
         if not self.feasible:
             return marginals
-        store = self.store
+        store = TableStore()  # what comes down is needed once; it isn't kept with the messages
         above = [store.intern(np.zeros(()))] * len(self.buckets)  # right for buckets whose message goes nowhere
         known: dict[tuple[int, int], tuple[Array, dict[int, int]]] = {}
         for position in range(len(self.buckets) - 1, -1, -1):
