@@ -1,0 +1,188 @@
+"""Devices, links and clusters as the cost model reads them: FLOP/s, bytes, bytes/s and seconds.
+
+`hapdsl.cluster.build` makes a Cluster from text, `hapdsl.cluster.guess` from the machine at hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device. `flops` maps a dtype to FLOP/s ("f32" is always there); `memory` is in bytes, `bandwidth`
+    in bytes/s to that memory, `launch` in seconds per kernel."""
+
+    name: str
+    kind: str
+    flops: Mapping[str, float]
+    memory: float
+    bandwidth: float
+    launch: float = 0.0
+
+    def speed(self, dtype: str) -> float:
+        """FLOP/s of a dtype. One that isn't listed runs like f32, and f64 at half of that."""
+        listed = self.flops.get(dtype)
+        if listed is not None:
+            return listed
+        return self.flops["f32"] / 2 if dtype == "f64" else self.flops["f32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What joins the devices of one collective.
+
+    `bandwidth` (bytes/s) and `latency` (seconds) are those of the slowest hop. `sharers` is the largest number of
+    these devices that stand behind one network card: it matters where every device talks to every other one.
+    """
+
+    bandwidth: float
+    latency: float
+    sharers: int = 1
+
+
+NO_LINK = Link(math.inf, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Measured seconds at some sizes in bytes, both ascending: straight lines between the points and beyond the last.
+
+    Below the first point the first line goes on, but never under zero.
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    def seconds(self, size: float) -> float:
+        """Seconds at `size` bytes."""
+        xs, ys = zip(*self.points, strict=True)
+        k = min(max(int(np.searchsorted(xs, size, side="right")), 1), len(xs) - 1)
+        slope = (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
+        return max(0.0, ys[k - 1] + slope * (size - xs[k - 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One node: the numbers of its devices, and the link that joins them (None where it has a single device)."""
+
+    name: str
+    devices: tuple[int, ...]
+    link: Link | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Devices in order, the nodes they stand in, and the network between the nodes (None with a single node).
+
+    `measured` maps a collective ("all_reduce", "all_gather_grouped", …) to what a profile saw when all devices took
+    part. `guessed` says that nobody wrote these numbers down.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    nodes: tuple[Host, ...]
+    network: Link | None = None
+    measured: Mapping[str, Curve] = field(default_factory=dict)
+    guessed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def link(self, devices: Sequence[int]) -> Link:
+        """The link of one group of devices that communicates alone. Cost: O(devices); cached."""
+        return self.links((tuple(devices),))[0]
+
+    def links(self, groups: Iterable[Sequence[int]]) -> tuple[Link, ...]:
+        """One link per group, where all groups communicate at once.
+
+        A hop inside a node counts where a group has several devices of that node; it is taken as one link per device.
+        The network counts where a group spans nodes; a node has one network card, so groups that leave the same
+        node at once share its bandwidth. Cost: O(devices); cached.
+        """
+        key = tuple(tuple(g) for g in groups)
+        found = self._links.get(key)
+        if found is None:
+            found = self._links[key] = self._find_links(key)
+        return found
+
+    @cached_property
+    def _links(self) -> dict[tuple[tuple[int, ...], ...], tuple[Link, ...]]:
+        return {}
+
+    @cached_property
+    def _node_of(self) -> dict[int, int]:
+        return {d: k for k, node in enumerate(self.nodes) for d in node.devices}
+
+    def _find_links(self, groups: tuple[tuple[int, ...], ...]) -> tuple[Link, ...]:
+        members: list[dict[int, int]] = []
+        leaving: dict[int, int] = {}
+        for group in groups:
+            count: dict[int, int] = {}
+            for d in group:
+                count[self._node_of[d]] = count.get(self._node_of[d], 0) + 1
+            members.append(count)
+            if len(count) > 1:
+                for node in count:
+                    leaving[node] = leaving.get(node, 0) + 1
+        return tuple(self._join(count, leaving) for count in members)
+
+    def _join(self, count: dict[int, int], leaving: dict[int, int]) -> Link:
+        hops = [self.nodes[k].link or NO_LINK for k, n in count.items() if n > 1]
+        sharers = 1
+        if len(count) > 1:
+            network = self.network or NO_LINK
+            hops.append(Link(network.bandwidth / max(leaving[k] for k in count), network.latency))
+            sharers = max(count.values())
+        if not hops:
+            return NO_LINK
+        return Link(min(h.bandwidth for h in hops), max(h.latency for h in hops), sharers)
+
+    def kinds(self) -> list[list[int]]:
+        """Devices that nothing tells apart, grouped: the same speed, memory and launch, in nodes that are alike.
+
+        Groups stand in the order of their first device.
+        """
+        found: dict[tuple[object, ...], list[int]] = {}
+        for d, device in enumerate(self.devices):
+            node = self.nodes[self._node_of[d]]
+            mates = sorted(self.devices[m].kind for m in node.devices)
+            speeds = tuple(sorted(device.flops.items()))
+            hardware = (device.kind, speeds, device.memory, device.bandwidth, device.launch)
+            found.setdefault((*hardware, tuple(mates), node.link), []).append(d)
+        return list(found.values())
+
+    # -- the same as arrays over devices, for the cost model --------------------------
+
+    def speeds(self, dtype: str) -> Floats:
+        """FLOP/s per device for a dtype, float array [devices]."""
+        found = self._speeds.get(dtype)
+        if found is None:
+            found = self._speeds[dtype] = np.array([d.speed(dtype) for d in self.devices])
+        return found
+
+    @cached_property
+    def _speeds(self) -> dict[str, Floats]:
+        return {}
+
+    @cached_property
+    def bandwidths(self) -> Floats:
+        """Bytes/s to memory per device, float array [devices]."""
+        return np.array([d.bandwidth for d in self.devices])
+
+    @cached_property
+    def launches(self) -> Floats:
+        """Seconds per kernel launch, float array [devices]."""
+        return np.array([d.launch for d in self.devices])
+
+    @cached_property
+    def memories(self) -> Floats:
+        """Bytes of memory per device, float array [devices]."""
+        return np.array([d.memory for d in self.devices])

@@ -1,0 +1,91 @@
+"""`measured` tables: what a profile saw of a collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hapdsl.cluster.hardware import Curve
+from hapdsl.lang import nodes, units
+from hapdsl.lang.diagnostics import HapError, Report
+from hapdsl.lang.nodes import Quantity, Span
+
+# A collective as such (then the table holds for all its methods), or one method of it.
+MEASURABLE = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "all_gather_padded",
+    "all_gather_grouped",
+    "reduce_scatter_padded",
+    "reduce_scatter_grouped",
+)
+MOST_BYTES, MOST_SECONDS = 1e18, 1e6
+
+
+def read_measured(statements: Sequence[nodes.Measured], report: Report) -> dict[str, Curve]:
+    """Curves by collective. Reports HAP403 a collective measured twice, HAP408 a point out of range,
+    HAP414 too few points or points that don't grow, HAP415 an unknown collective."""
+    found: dict[str, Curve] = {}
+    for statement in statements:
+        kind = statement.kind
+        if kind not in MEASURABLE:
+            known = f"known: {', '.join(MEASURABLE)}"
+            report.add("HAP415", f"there is no collective '{kind}'", statement.span, known)
+        elif kind in found:
+            report.add("HAP403", f"'{kind}' is measured twice", statement.span, "keep one table")
+        points = _points(statement, report)
+        if points is not None and _grows(statement, points, report):
+            found.setdefault(kind, Curve(points))
+    return found
+
+
+def _points(statement: nodes.Measured, report: Report) -> tuple[tuple[float, float], ...] | None:
+    """(bytes, seconds) of every point; None where one is wrong."""
+    points = []
+    for size, time in statement.points:
+        x = _convert(size, "memory", statement, report)
+        y = _convert(time, "time", statement, report)
+        if x is None or y is None:
+            return None
+        if not 0 < x <= MOST_BYTES:
+            _out_of_range(statement, "a size", size.span, report)
+            return None
+        if not 0 <= y <= MOST_SECONDS:
+            _out_of_range(statement, "a time", time.span, report)
+            return None
+        points.append((x, y))
+    return tuple(points)
+
+
+def _convert(quantity: Quantity, dimension: str, statement: nodes.Measured, report: Report) -> float | None:
+    try:
+        return units.to_si(quantity, dimension)
+    except HapError as wrong:
+        for d in wrong.diagnostics:
+            report.add(d.code, f"measured {statement.kind}: {d.message}", quantity.span, "write `1 MiB = 3 ms`")
+        return None
+
+
+def _out_of_range(statement: nodes.Measured, what: str, span: Span, report: Report) -> None:
+    limits = f"sizes are positive and up to {MOST_BYTES:g} bytes, times not negative and up to {MOST_SECONDS:g} s"
+    report.add("HAP408", f"measured {statement.kind}: {what} is out of range", span, limits)
+
+
+def _grows(statement: nodes.Measured, points: tuple[tuple[float, float], ...], report: Report) -> bool:
+    """Two points at least; sizes grow and times don't shrink, or a message would get cheaper as it grows."""
+    what = f"measured {statement.kind}"
+    if len(points) < 2:
+        report.add(
+            "HAP414", f"{what} has {len(points)} of the two points that make a line", statement.span, "add a size"
+        )
+        return False
+    for (x0, y0), (x1, y1), (size, time) in zip(points, points[1:], statement.points[1:], strict=False):
+        if x1 <= x0:
+            report.add("HAP414", f"{what}: sizes must grow from point to point", size.span, "sort the points")
+            return False
+        if y1 < y0:
+            help = "take the average where measurements cross"
+            report.add("HAP414", f"{what}: a larger message can't take less time", time.span, help)
+            return False
+    return True

@@ -1,0 +1,128 @@
+"""The settings of a cluster block: `name = quantity`, read with their units and held against sane limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from hapdsl.cluster.hardware import Device, Link
+from hapdsl.lang import nodes, units
+from hapdsl.lang.diagnostics import HapError, Report
+from hapdsl.lang.nodes import Span
+from hapdsl.theory.instance import DTYPE_BYTES
+
+# What a setting must measure (a dimension of `lang.units`), its lowest and its highest sane value in SI units. The
+# limits leave room for hardware that is scaled up or down a million times, as experiments do; they catch slips of
+# the pen such as 1e30, and everything the cost model can't divide by.
+LIMITS: dict[str, tuple[str, float, float]] = {
+    "compute": ("compute", 1.0, 1e24),
+    "memory": ("memory", 1.0, 1e18),
+    "bandwidth": ("bandwidth", 1.0, 1e21),
+    "latency": ("time", 0.0, 3600.0),
+    "launch": ("time", 0.0, 3600.0),
+}
+EXAMPLES = {"compute": "14 TFLOP/s", "memory": "16 GiB", "bandwidth": "900 GB/s", "latency": "5 us", "launch": "5 us"}
+
+
+def known(
+    settings: Sequence[nodes.Setting], names: Iterable[str], what: str, report: Report
+) -> dict[str, nodes.Setting]:
+    """The settings by name. Reports HAP405 for one that `what` doesn't have and HAP406 for one given twice."""
+    allowed = tuple(names)
+    found: dict[str, nodes.Setting] = {}
+    for setting in settings:
+        if setting.name not in allowed:
+            report.add(
+                "HAP405", f"{what} has no setting '{setting.name}'", setting.span, f"known: {', '.join(allowed)}"
+            )
+        elif setting.name in found:
+            report.add("HAP406", f"{what}: '{setting.name}' is given twice", setting.span, "keep one of them")
+        else:
+            found[setting.name] = setting
+    return found
+
+
+def required(
+    settings: dict[str, nodes.Setting], name: str, what: str, span: Span, report: Report
+) -> nodes.Setting | None:
+    """A setting that must be there; reports HAP404 where it isn't."""
+    if name not in settings:
+        report.add("HAP404", f"{what} doesn't say its {name}", span, f"add `{name} = {EXAMPLES[name]}`")
+    return settings.get(name)
+
+
+def amount(
+    name: str, value: nodes.Expr | tuple[nodes.Setting, ...], what: str, span: Span, report: Report
+) -> float | None:
+    """A quantity in SI units; None where it is wrong: HAP407 no quantity, HAP408 out of range, and the
+    codes of `lang.units`."""
+    dimension, low, high = LIMITS[name]
+    sign = 1.0
+    if isinstance(value, nodes.Negate):
+        sign, value = -1.0, value.operand
+    example = f"write, say, {name} = {EXAMPLES[name]}"
+    if isinstance(value, nodes.Number):
+        report.add("HAP407", f"{what}: {name} needs a unit", value.span, example)
+        return None
+    if not isinstance(value, nodes.Quantity):
+        report.add("HAP407", f"{what}: {name} must be a quantity with a unit", getattr(value, "span", span), example)
+        return None
+    try:
+        number = sign * units.to_si(value, dimension)
+    except HapError as wrong:
+        for d in wrong.diagnostics:
+            report.add(d.code, f"{what}: {name}: {d.message}", value.span, d.help or example)
+        return None
+    if not math.isfinite(number) or not low <= number <= high:
+        positive = "a positive, finite quantity" if low > 0 else "zero or a positive, finite quantity"
+        limits = f"between {low:g} and {high:g} in SI units"
+        report.add("HAP408", f"{what}: {name} is out of range, expected {positive}", value.span, f"{example}; {limits}")
+        return None
+    return number
+
+
+def read_link(settings: Sequence[nodes.Setting], what: str, span: Span, report: Report) -> Link | None:
+    """`over { bandwidth = …, latency = … }`; latency is 0 where it isn't given."""
+    given = known(settings, ("bandwidth", "latency"), what, report)
+    bandwidth = required(given, "bandwidth", what, span, report)
+    speed = amount("bandwidth", bandwidth.value, what, bandwidth.span, report) if bandwidth else None
+    delay: float | None = 0.0
+    if "latency" in given:
+        delay = amount("latency", given["latency"].value, what, given["latency"].span, report)
+    return None if speed is None or delay is None else Link(speed, delay)
+
+
+def read_device(device: nodes.Device, report: Report) -> Device | None:
+    """A `device` block as a Device named after its kind; None where something is wrong with it."""
+    what = f"device '{device.name}'"
+    given = known(device.settings, ("compute", "memory", "bandwidth", "launch"), what, report)
+    compute = required(given, "compute", what, device.span, report)
+    flops = _speeds(compute, what, report) if compute else None
+    sizes: dict[str, float | None] = {"launch": 0.0}
+    for name in ("memory", "bandwidth"):
+        setting = required(given, name, what, device.span, report)
+        sizes[name] = amount(name, setting.value, what, setting.span, report) if setting else None
+    if "launch" in given:
+        sizes["launch"] = amount("launch", given["launch"].value, what, given["launch"].span, report)
+    memory, bandwidth, launch = sizes["memory"], sizes["bandwidth"], sizes["launch"]
+    if flops is None or memory is None or bandwidth is None or launch is None:
+        return None
+    return Device(device.name, device.name, flops, memory, bandwidth, launch)
+
+
+def _speeds(setting: nodes.Setting, what: str, report: Report) -> dict[str, float] | None:
+    """FLOP/s per dtype, from one quantity (it is f32's) or from a table that has f32."""
+    if not isinstance(setting.value, tuple):
+        speed = amount("compute", setting.value, what, setting.span, report)
+        return None if speed is None else {"f32": speed}
+    entries = known(setting.value, DTYPE_BYTES, f"{what}: compute", report)
+    if "f32" not in entries:
+        report.add(
+            "HAP404",
+            f"{what}: compute doesn't say the speed of f32",
+            setting.span,
+            f"add `f32 = {EXAMPLES['compute']}`",
+        )
+    speeds = {dtype: amount("compute", s.value, f"{what} ({dtype})", s.span, report) for dtype, s in entries.items()}
+    good = {dtype: speed for dtype, speed in speeds.items() if speed is not None}
+    return good if len(good) == len(setting.value) and "f32" in good else None

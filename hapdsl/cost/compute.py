@@ -1,0 +1,45 @@
+"""What a compute instruction costs on each device: a roofline.
+
+    seconds = max(flops / speed of the dtype, bytes read and written / memory bandwidth) + launch
+
+A device whose share of the work is empty isn't called and pays nothing. Local conversions (`slice`, `partial`), loads
+and `free` are free, as in the HAP paper: they touch a share of memory at most once, which the kernel that reads it does
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hapdsl.cluster.hardware import Cluster
+from hapdsl.graph.training import Node
+from hapdsl.theory.instance import FLOATS
+
+Floats = NDArray[np.float64]
+
+
+def compute_dtype(node: Node) -> str:
+    """The dtype whose speed counts: of the first output that is a float, else of the first such operand, else f32."""
+    given = (*node.instance.result_dtypes, *(g.dtype for g in node.instance.given))
+    return next((d for d in given if d in FLOATS), "f32")
+
+
+def compute_seconds(
+    node: Node, lengths: Mapping[str, ArrayLike], input_bytes: ArrayLike, output_bytes: ArrayLike, cluster: Cluster
+) -> Floats:
+    """Seconds per device, float array [devices].
+
+    `lengths` maps an index of the operator to its local length per device (those left out are whole);
+    `input_bytes` and `output_bytes` are the bytes of all operands and of all outputs on each device.
+    Cost: O(indices × devices).
+    """
+    flops = node.instance.flops(lengths)
+    work = flops / cluster.speeds(compute_dtype(node))
+    traffic = (np.asarray(input_bytes) + np.asarray(output_bytes)) / cluster.bandwidths
+    seconds: Floats = np.maximum(work, traffic) + cluster.launches
+    for length in lengths.values():
+        seconds = np.where(np.asarray(length) == 0, 0.0, seconds)
+    return seconds

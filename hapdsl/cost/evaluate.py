@@ -1,0 +1,153 @@
+"""The cost of a whole program on a cluster: two totals, its stages, and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hapdsl.cluster.hardware import Cluster
+from hapdsl.cost.memory import Memory, measure
+from hapdsl.cost.overlap import simulate
+from hapdsl.cost.pricing import Price, Pricer
+from hapdsl.graph.program import Program
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A collective and the compute up to the next one; the first stage may have no collective.
+
+    `tensors` are those the collective moves and `bytes` the size of its message: the whole tensors, in the largest
+    group where a mesh has several. `compute_s` is a float array [devices]. `first` and `last` number its
+    instructions, both inclusive.
+    """
+
+    collective: str | None
+    method: str | None
+    tensors: tuple[str, ...]
+    bytes: float
+    comm_s: float
+    compute_s: Floats
+    first: int
+    last: int
+
+    @property
+    def seconds(self) -> float:
+        """What the stage adds to the synchronous total: the collective, then the slowest device."""
+        return self.comm_s + float(self.compute_s.max())
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one step of a program costs.
+
+    `sync_s` is the paper's total (sum over stages of the collective and the slowest device), `overlap_s` that of the
+    event simulation; `starts_s` and `ends_s` are its timeline, float arrays [instructions, devices].
+    `per_instruction_s[k]` are the seconds of instruction k on each device. `capacity_bytes` is the devices' memory.
+    """
+
+    sync_s: float
+    overlap_s: float
+    stages: list[Stage]
+    per_instruction_s: list[Floats]
+    memory: Memory
+    capacity_bytes: Floats
+    starts_s: Floats
+    ends_s: Floats
+
+    @property
+    def memory_bytes(self) -> Ints:
+        """Peak bytes per device, int array [devices]."""
+        return self.memory.peak
+
+    @property
+    def memory_holders(self) -> list[list[tuple[str, int]]]:
+        """For each device the largest values (name, bytes) that it holds at its peak."""
+        return [self.memory.holders(d) for d in range(len(self.capacity_bytes))]
+
+    @property
+    def fits(self) -> bool:
+        """Does every device's peak fit into its memory?"""
+        return bool((self.memory_bytes <= self.capacity_bytes).all())
+
+    def as_json(self) -> dict[str, object]:
+        """The object of `hapdsl cost --json`, in plain numbers."""
+        return {
+            "sync_s": self.sync_s,
+            "overlap_s": self.overlap_s,
+            "memory_bytes": [int(b) for b in self.memory_bytes],
+            "fits": self.fits,
+            "stages": [
+                {
+                    "collective": s.collective,
+                    "method": s.method,
+                    "tensors": list(s.tensors),
+                    "bytes": s.bytes,
+                    "comm_s": s.comm_s,
+                    "compute_s": [float(c) for c in s.compute_s],
+                    "first": s.first,
+                    "last": s.last,
+                }
+                for s in self.stages
+            ],
+        }
+
+
+def evaluate(program: Program, cluster: Cluster, pricer: Pricer | None = None) -> Cost:
+    """Price a complete program on a cluster.
+
+    `pricer`, made for the same graph, layout and cluster, makes repeated calls cheaper. Raises HAP420 where program and
+    cluster differ in their number of devices. Cost: O(instructions × devices).
+    """
+    if pricer is None:
+        pricer = Pricer(program.graph, program.layout, cluster)
+    inputs = [pricer.slots(i.inputs) for i in program.instructions]
+    outputs = [pricer.slots(i.outputs) for i in program.instructions]
+    prices = [pricer.priced(*p) for p in zip(program.instructions, inputs, outputs, strict=True)]
+    starts, ends = simulate(program, pricer, prices, inputs, outputs)
+    stages = stages_of(program, prices, len(cluster))
+    return Cost(
+        sync_s=float(sum(s.seconds for s in stages)),
+        overlap_s=float(ends.max(initial=0.0)),
+        stages=stages,
+        per_instruction_s=[p.seconds for p in prices],
+        memory=measure(program, pricer, prices, inputs, outputs),
+        capacity_bytes=cluster.memories,
+        starts_s=starts,
+        ends_s=ends,
+    )
+
+
+def stages_of(program: Program, prices: Sequence[Price], devices: int) -> list[Stage]:
+    """Cut a program at its collectives (HAP paper §3.2)."""
+    instructions = program.instructions
+    if not instructions:
+        return []
+    begins = [k for k, i in enumerate(instructions) if i.is_collective]
+    cuts = sorted({0, *begins})
+    seconds = np.stack([p.seconds for p in prices])
+    compute = seconds.copy()
+    compute[begins] = 0.0
+    sums = np.add.reduceat(compute, cuts, axis=0)
+    stages = []
+    for first, after, worked in zip(cuts, [*cuts[1:], len(instructions)], sums, strict=True):
+        head = instructions[first]
+        named = head.is_collective
+        stages.append(
+            Stage(
+                collective=head.op if named else None,
+                method=head.method if named else None,
+                tensors=tuple(v.tensor for v in head.inputs) if named else (),
+                bytes=prices[first].moved if named else 0.0,
+                comm_s=float(seconds[first].max()) if named else 0.0,
+                compute_s=worked,
+                first=first,
+                last=after - 1,
+            )
+        )
+    return stages

@@ -1,0 +1,172 @@
+"""Seconds and buffers of single instructions, remembered, so that identical layers are priced once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hapdsl.cluster.hardware import Cluster
+from hapdsl.cost.collectives import collective_seconds
+from hapdsl.cost.compute import compute_seconds
+from hapdsl.graph.program import Instruction, Layout, Program, Value
+from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.lang.diagnostics import error
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of one instruction: `seconds` and `buffer` (bytes that only live while it runs) per device; `moved` are the
+    bytes of its message in the largest group, 0 for what is no collective."""
+
+    seconds: Floats
+    buffer: Ints
+    moved: float = 0.0
+
+
+class Pricer:
+    """Prices instructions of any program over one graph, one layout and one cluster.
+
+    Keep it while these three stay the same: what it has priced once costs a look-up. Values and prices are numbered;
+    two values with equal shapes, dtypes, placements and classes share a shape number and with it their prices.
+    Raises HAP420 where the layout and the cluster differ in their number of devices.
+    """
+
+    def __init__(self, graph: TrainingGraph, layout: Layout, cluster: Cluster) -> None:
+        if layout.devices != len(cluster):
+            raise error(
+                "HAP420",
+                f"the program is cut over {layout.devices} devices, but cluster '{cluster.name}' has {len(cluster)}",
+                help="name another cluster, or change the program's mesh and shares",
+            )
+        self.graph, self.layout, self.cluster = graph, layout, cluster
+        self._geometry = Program("", graph, layout, [])
+        self._slots: dict[Value, int] = {}
+        self._shape_of: list[int] = []  # shape number by slot
+        self._shapes: dict[tuple[object, ...], int] = {}
+        self._bytes: list[Ints] = []  # local bytes by shape number
+        self._kinds: dict[int, tuple[Node, int]] = {}  # by id; holding the node keeps its id from being reused
+        self._kind_numbers: dict[tuple[object, ...], int] = {}
+        self._prices: dict[tuple[object, ...], Price] = {}
+        self._groups: dict[int, list[list[int]]] = {}
+        zero = np.zeros(len(cluster), dtype=np.int64)
+        self._free = Price(np.zeros(len(cluster)), zero)
+
+    # -- values --------------------------------------------------------------------
+
+    def slot(self, value: Value) -> int:
+        """The number of a value; equal values have one number."""
+        found = self._slots.get(value)
+        if found is None:
+            found = self._slots[value] = len(self._shape_of)
+            self._shape_of.append(self._shape(value))
+        return found
+
+    def slots(self, values: tuple[Value, ...]) -> list[int]:
+        return [self.slot(v) for v in values]
+
+    def _shape(self, value: Value) -> int:
+        tensor = self.graph.tensors[value.tensor]
+        classes = tensor.classes
+        cut = tuple(classes[p.dim] if p.kind == "S" and p.dim < len(classes) else None for p in value.placement)
+        key = (tensor.shape, tensor.dtype, value.placement, cut)
+        number = self._shapes.get(key)
+        if number is None:
+            number = self._shapes[key] = len(self._bytes)
+            self._bytes.append(np.asarray(self._geometry.local_bytes(value), dtype=np.int64))
+        return number
+
+    def slot_bytes(self, slot: int) -> Ints:
+        """Local bytes of a numbered value, int array [devices]."""
+        return self._bytes[self._shape_of[slot]]
+
+    def table(self, slots: list[int]) -> Ints:
+        """Local bytes of numbered values, int array [values, devices]."""
+        if not slots:
+            return np.zeros((0, len(self.cluster)), dtype=np.int64)
+        return np.stack(self._bytes)[np.array(self._shape_of)[slots]]
+
+    # -- instructions ----------------------------------------------------------------
+
+    def groups(self, axis: int) -> list[list[int]]:
+        """The groups of a collective along `axis` (`Layout.groups`, remembered)."""
+        found = self._groups.get(axis)
+        if found is None:
+            found = self._groups[axis] = self.layout.groups(axis)
+        return found
+
+    def price(self, instruction: Instruction) -> Price:
+        """The price of one instruction; loads, local conversions and `free` are free."""
+        return self.priced(instruction, self.slots(instruction.inputs), self.slots(instruction.outputs))
+
+    def priced(self, instruction: Instruction, inputs: list[int], outputs: list[int]) -> Price:
+        """The same where the caller has the numbers of the values already."""
+        if instruction.node is None and not instruction.is_collective:
+            return self._free
+        shapes = self._shape_of
+        what: object = instruction.op if instruction.node is None else self._kind(instruction.node)
+        key = (
+            what, instruction.method, instruction.axis,
+            tuple([shapes[s] for s in inputs]), tuple([shapes[s] for s in outputs]),
+        )  # fmt: skip
+        found = self._prices.get(key)
+        if found is None:
+            make = self._collective if instruction.node is None else self._compute
+            found = self._prices[key] = make(instruction, self._sum(inputs), self._sum(outputs))
+        return found
+
+    def _sum(self, slots: list[int]) -> Ints:
+        return sum((self.slot_bytes(s) for s in slots), np.zeros(len(self.cluster), dtype=np.int64))
+
+    def _kind(self, node: Node) -> int:
+        """A number that two calls share if they are the same operator with the same attributes and operands."""
+        found = self._kinds.get(id(node))
+        if found is None:
+            instance = node.instance
+            key = (node.op, tuple(g.operand for g in instance.given), str(instance.attributes))
+            number = self._kind_numbers.setdefault(key, len(self._kind_numbers))
+            found = self._kinds[id(node)] = (node, number)
+        return found[1]
+
+    def _compute(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
+        assert instruction.node is not None
+        lengths = self._geometry.index_lengths(instruction)
+        return Price(compute_seconds(instruction.node, lengths, inputs, outputs, self.cluster), self._free.buffer)
+
+    def _collective(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
+        """All groups along the axis at once, each with its own link."""
+        kind, method = instruction.op, instruction.method
+        shares = {"reduce_scatter": outputs, "all_to_all": np.maximum(inputs, outputs)}.get(kind, inputs)
+        seconds = np.zeros(len(self.cluster))
+        buffer = np.zeros(len(self.cluster), dtype=np.int64)
+        moved = 0.0
+        groups = self.groups(instruction.axis)
+        for group, link in zip(groups, self.cluster.links(groups), strict=True):
+            mine = shares[group]
+            total = float(mine.max() if kind == "all_reduce" else mine.sum())
+            seconds[group] = collective_seconds(kind, method, mine, total, self.cluster, group, link)
+            buffer[group] = _buffer(instruction, mine, (inputs + outputs)[group])
+            moved = max(moved, total)
+        return Price(seconds, buffer, moved)
+
+
+def _buffer(instruction: Instruction, shares: Ints, both: Ints) -> Ints:
+    """Bytes that a collective needs beside its inputs and outputs, per device of one group.
+
+    Padded methods hold the whole tensor at n times the largest share; all_to_all packs what it sends and unpacks what
+    it gets; an all_reduce of several operands flattens them into one message; grouped methods write in place.
+    """
+    if len(shares) == 1:
+        return np.zeros_like(shares)
+    match instruction.op, instruction.method:
+        case "all_gather" | "reduce_scatter", "grouped":
+            return np.zeros_like(shares)
+        case "all_gather" | "reduce_scatter", _:
+            return np.full_like(shares, len(shares) * int(shares.max()))
+        case "all_to_all", _:
+            return both
+    return shares if len(instruction.inputs) > 1 else np.zeros_like(shares)
