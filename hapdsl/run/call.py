@@ -1,0 +1,89 @@
+"""One operator call on one device, with everything that doesn't change from step to step worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hapdsl.graph.training import Node
+from hapdsl.lang.diagnostics import error
+from hapdsl.run.context import Clock, Context, Ranges
+from hapdsl.run.kernels import Kernel, resolve
+
+
+@dataclass(frozen=True)
+class Call:
+    """`slots` says which given operand fills each declared one, None where an optional one is left out."""
+
+    node: Node
+    kernel: Kernel
+    context: Context
+    slots: tuple[int | None, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+
+    def __call__(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The local outputs. Where an index is empty here they are zeros, and no kernel runs.
+
+        Raises HapError HAP705 for a kernel that fails, or returns something of another shape or dtype.
+        """
+        if self.context.is_empty:
+            pairs = zip(self.shapes, self.dtypes, strict=True)
+            return tuple(torch.zeros(shape, dtype=dtype, device=_device(operands)) for shape, dtype in pairs)
+        arguments = [None if k is None else operands[k] for k in self.slots]
+        try:
+            made = self.kernel(self.context, *arguments, **self.context.instance.attributes)
+        except (RuntimeError, TypeError, ValueError, IndexError) as problem:
+            raise error("HAP705", f"{self.what} failed: {str(problem).splitlines()[0]}", self.node.span) from problem
+        outputs = made if isinstance(made, tuple) else (made,)
+        self.verify(outputs)
+        return outputs
+
+    @property
+    def what(self) -> str:
+        return f"the kernel of '{self.node.op}' (for {', '.join(self.node.outputs)})"
+
+    def verify(self, outputs: tuple[Any, ...]) -> None:
+        if len(outputs) != len(self.shapes):
+            raise error(
+                "HAP705", f"{self.what} returned {len(outputs)} tensors, expected {len(self.shapes)}", self.node.span
+            )
+        for made, shape, dtype in zip(outputs, self.shapes, self.dtypes, strict=True):
+            if not isinstance(made, Tensor) or made.shape != shape or made.dtype != dtype:
+                found = f"{made.dtype} {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+                raise error("HAP705", f"{self.what} returned {found}, expected {dtype} {list(shape)}", self.node.span)
+
+
+def _device(operands: Sequence[Tensor]) -> torch.device:
+    return operands[0].device if operands else torch.device("cpu")
+
+
+def prepare(
+    node: Node,
+    operands: Sequence[Ranges],
+    results: Sequence[Ranges],
+    clock: Clock,
+    dtypes: Mapping[str, torch.dtype],
+    allow: Set[str] = frozenset(),
+) -> Call:
+    """The call of `node` where a device holds these ranges. Raises HapError HAP700, HAP701 (no kernel)."""
+    context = Context(node.instance, tuple(operands), tuple(results), clock, dtypes)
+    kernel = resolve(node.instance.decl, allow)
+    shapes = tuple(tuple(r.length for r in ranges) for ranges in results)
+    own = tuple(dtypes[name] for name in node.instance.result_dtypes)
+    return Call(node, kernel, context, _slots(node), shapes, own)
+
+
+def _slots(node: Node) -> tuple[int | None, ...]:
+    given = [g.operand for g in node.instance.given]
+    slots: list[int | None] = []
+    for operand in node.instance.decl.operands:
+        found = [k for k, name in enumerate(given) if name == operand.name]
+        slots += found if found else [None]
+    while slots and slots[-1] is None:
+        slots.pop()
+    return tuple(slots)

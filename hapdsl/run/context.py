@@ -1,0 +1,135 @@
+"""What a kernel is told about its call: global extents, this device's piece, the seed and the step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+
+from hapdsl.theory.instance import FLOATS, Instance
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i8": torch.int8,
+    "bool": torch.bool,
+}
+
+
+def dtypes_at(precision: torch.dtype | None) -> Mapping[str, torch.dtype]:
+    """The torch dtypes of hapdsl's dtype names; with a `precision` all floating ones become that."""
+    if precision is None:
+        return DTYPES
+    return {name: precision if name in FLOATS else dtype for name, dtype in DTYPES.items()}
+
+
+class Range(NamedTuple):
+    """A device's piece of one dim, in elements: `offset` to `offset + length` of a dim of length `extent`."""
+
+    extent: int
+    offset: int
+    length: int
+
+
+Ranges = tuple[Range, ...]
+
+
+def whole(shape: Sequence[int]) -> Ranges:
+    """The piece that is everything."""
+    return tuple(Range(n, 0, n) for n in shape)
+
+
+@dataclass
+class Clock:
+    """The seed of a run and the step it is at (from 1); one clock is shared by all contexts of a run."""
+
+    seed: int = 0
+    step: int = 1
+
+
+@dataclass
+class Context:
+    """One operator call on one device. `operands[k][d]` and `results[k][d]` are the device's ranges of each dim.
+
+    `extents` of the instance are global; a mean divides by them, whatever is held here.
+    """
+
+    instance: Instance
+    operands: tuple[Ranges, ...]
+    results: tuple[Ranges, ...]
+    clock: Clock = field(default_factory=Clock)
+    dtypes: Mapping[str, torch.dtype] = field(default_factory=lambda: DTYPES)
+
+    @property
+    def seed(self) -> int:
+        return self.clock.seed
+
+    @property
+    def step(self) -> int:
+        return self.clock.step
+
+    def extent(self, index: str) -> int:
+        """The global extent of an index; of a star, the product over the dims it stands for."""
+        members = self.instance.stars.get(index)
+        if members is not None:
+            return math.prod(self.instance.extents[m] for m in members)
+        return self.instance.extents[index]
+
+    def span(self, operand: int, dim: int) -> Range:
+        """This device's range of one dim of one operand."""
+        return self.operands[operand][dim]
+
+    def result_span(self, result: int, dim: int) -> Range:
+        """This device's range of one dim of one output."""
+        return self.results[result][dim]
+
+    def result_shape(self, result: int = 0) -> tuple[int, ...]:
+        """The local shape of an output."""
+        return tuple(r.length for r in self.results[result])
+
+    def result_dtype(self, result: int = 0) -> torch.dtype:
+        return self.dtypes[self.instance.result_dtypes[result]]
+
+    def dtype(self, name: str) -> torch.dtype:
+        """The torch dtype of a dtype's name, at the precision of this run."""
+        return self.dtypes[name]
+
+    @cached_property
+    def lengths(self) -> Mapping[str, int]:
+        """The local length of every index: of a merged dim the major index is the one that is cut."""
+        extents = self.instance.extents
+        found = dict(extents)
+        sides = [
+            *zip(self.operands, self.instance.operands, strict=True),
+            *zip(self.results, self.instance.results, strict=True),
+        ]
+        for ranges, dims in sides:
+            for here, dim in zip(ranges, dims, strict=True):
+                if dim and here.length < here.extent:
+                    found[dim[0]] = here.length // math.prod(extents[i] for i in dim[1:])
+        return found
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Does an index of the call have nothing on this device? Then each output is zeros, and no kernel is called."""
+        return any(n == 0 for n in self.lengths.values())
+
+    def linear_index(self, result: int, device: torch.device) -> torch.Tensor:
+        """i64, local shape: the global row-major element number of each element of an output."""
+        ranges = self.results[result]
+        found = torch.zeros((), dtype=torch.int64, device=device)
+        stride = 1
+        for d in reversed(range(len(ranges))):
+            here = ranges[d]
+            along = torch.arange(here.offset, here.offset + here.length, dtype=torch.int64, device=device) * stride
+            found = found + along.reshape([-1] + [1] * (len(ranges) - 1 - d))
+            stride *= here.extent
+        return found.expand([r.length for r in ranges])

@@ -1,0 +1,122 @@
+"""First values of parameters and state, and random inputs. Each tensor has a generator of its own, keyed by
+the seed and its name, so neither their order nor which process makes them matters."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hapdsl.graph.training import Tensor as Declared
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.diagnostics import error
+from hapdsl.run.context import dtypes_at
+from hapdsl.theory.instance import FLOATS
+
+
+def generator(seed: int, name: str) -> torch.Generator:
+    """A CPU generator for one tensor."""
+    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+def initial(
+    graph: TrainingGraph, seed: int = 0, dtype: torch.dtype | None = None, names: Iterable[str] | None = None
+) -> dict[str, Tensor]:
+    """Global first values of all parameters, buffers and state (or of `names`).
+
+    The numbers don't depend on the precision: f64 values are drawn, then rounded. Raises HapError HAP212
+    for an unknown initialiser.
+    """
+    wanted = None if names is None else set(names)
+    kinds = ("param", "frozen", "buffer", "state")
+    return {t.name: first(t, seed, dtype) for t in graph.of_kind(*kinds) if wanted is None or t.name in wanted}
+
+
+def first(tensor: Declared, seed: int, dtype: torch.dtype | None = None) -> Tensor:
+    """The first value of one tensor by its initialiser."""
+    name, arguments = tensor.init or ("zeros", {})
+    shape = tensor.shape
+    draw = generator(seed, tensor.name)
+    match name:
+        case "zeros":
+            value = torch.zeros(shape, dtype=torch.float64)
+        case "ones":
+            value = torch.ones(shape, dtype=torch.float64)
+        case "constant":
+            value = torch.full(shape, float(_argument(arguments, 0, "value", 0.0)), dtype=torch.float64)
+        case "normal":
+            std, mean = _argument(arguments, 0, "std", 0.02), _argument(arguments, 1, "mean", 0.0)
+            value = torch.randn(shape, generator=draw, dtype=torch.float64) * std + mean
+        case "uniform":
+            bound = float(_argument(arguments, 0, "bound", 0.02))
+            value = (torch.rand(shape, generator=draw, dtype=torch.float64) * 2 - 1) * bound
+        case "xavier":
+            bound = math.sqrt(6 / max(1, sum(_fans(shape))))
+            value = (torch.rand(shape, generator=draw, dtype=torch.float64) * 2 - 1) * bound
+        case _:
+            raise error(
+                "HAP212",
+                f"unknown initialiser '{name}'",
+                tensor.span,
+                "known: zeros, ones, constant, normal, uniform, xavier",
+            )
+    return value.to(dtypes_at(dtype)[tensor.dtype])
+
+
+def _argument(arguments: Mapping[str, Any], place: int, name: str, default: float) -> float:
+    return float(arguments.get(name, arguments.get(str(place), default)))
+
+
+def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Inputs and outputs of a weight [in, out], or of a kernel [out, in, height, width]."""
+    if len(shape) < 2:
+        return math.prod(shape), math.prod(shape)
+    if len(shape) == 4:
+        return shape[1] * shape[2] * shape[3], shape[0] * shape[2] * shape[3]
+    return math.prod(shape[:-1]), shape[-1]
+
+
+def random_inputs(graph: TrainingGraph, seed: int = 0, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """Random global inputs: normal floats, and integers below what their readers allow (`bounds`)."""
+    made = {}
+    for tensor in graph.of_kind("input"):
+        draw = generator(seed, f"input/{tensor.name}")
+        own = dtypes_at(dtype)[tensor.dtype]
+        if tensor.dtype in FLOATS:
+            made[tensor.name] = torch.randn(tensor.shape, generator=draw, dtype=torch.float64).to(own)
+        else:
+            top = 2 if tensor.dtype == "bool" else bound(graph, tensor.name)
+            made[tensor.name] = torch.randint(top, tensor.shape, generator=draw).to(own)
+    return made
+
+
+# Operators that read an integer operand as a number below the extent of one of their indices.
+_BOUNDS = {
+    "cross_entropy": ("label", "c"),
+    "cross_entropy_grad": ("label", "c"),
+    "accuracy": ("label", "c"),
+    "embedding": ("ids", "v"),
+    "embedding_grad": ("ids", "v"),
+}
+# Operators that pass such numbers on.
+_PASSING = ("reshape", "rearrange", "transpose", "slice", "cast", "concat")
+
+
+def bound(graph: TrainingGraph, tensor: str) -> int:
+    """Integers of `tensor` must be below this: the smallest number of classes or rows that its readers have, else 2."""
+    found: list[int] = []
+    for k in graph.readers.get(tensor, ()):
+        node = graph.nodes[k]
+        if node.op in _BOUNDS:
+            operand, index = _BOUNDS[node.op]
+            at = [g.operand for g in node.instance.given].index(operand)
+            if node.inputs[at] == tensor:
+                found.append(node.instance.extents[index])
+        elif node.op in _PASSING:
+            found.append(bound(graph, node.outputs[0]))
+    return min(found, default=2)

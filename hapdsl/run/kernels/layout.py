@@ -1,0 +1,96 @@
+"""Moving elements about: transposition, reshaping, joining, cutting, looking up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d as torch_adaptive_avg_pool2d
+from torch.nn.functional import max_pool2d as torch_max_pool2d
+
+from hapdsl.lang.diagnostics import error
+from hapdsl.run.context import Context
+from hapdsl.run.kernels.registry import kernel
+
+aten = torch.ops.aten
+
+
+@kernel
+def transpose(ctx: Context, x: Tensor, *, perm: Sequence[int]) -> Tensor:
+    return x.permute(*perm)
+
+
+@kernel
+def rearrange(ctx: Context, x: Tensor, *, spec: Any = None, shape: Any = None, **sizes: int) -> Tensor:
+    """Split dims into their indices, permute these, merge; every index at its local length.
+
+    A plain reshape keeps the order of elements, and its shared indices lead their groups: nothing is permuted.
+    """
+    if isinstance(spec if shape is None else shape, str):
+        ours = [i for dim in ctx.instance.operands[0] for i in dim]
+        theirs = [i for dim in ctx.instance.results[0] for i in dim]
+        x = x.reshape([ctx.lengths[i] for i in ours]).permute([ours.index(i) for i in theirs])
+    return x.reshape(ctx.result_shape())
+
+
+@kernel
+def concat(ctx: Context, *x: Tensor, dim: int) -> Tensor:
+    return torch.cat(x, dim)
+
+
+@kernel
+def slice_(ctx: Context, x: Tensor, *, dim: int, start: int, stop: int) -> Tensor:
+    return x.narrow(dim, start, stop - start)
+
+
+@kernel
+def unslice(ctx: Context, g: Tensor, *, dim: int, start: int, size: int) -> Tensor:
+    full = g.new_zeros(ctx.result_shape())
+    full.narrow(dim, start, g.shape[dim]).copy_(g)
+    return full
+
+
+def check_rows(ids: Tensor, rows: int) -> None:
+    """Raises HapError HAP704 for an index beyond the table."""
+    wrong = (ids < 0) | (ids >= rows)
+    if bool(wrong.any()):
+        raise error(
+            "HAP704",
+            f"index {int(ids[wrong][0])} is outside a table of {rows} rows",
+            help=f"indices run from 0 to {rows - 1}",
+        )
+
+
+@kernel
+def embedding(ctx: Context, ids: Tensor, table: Tensor) -> Tensor:
+    check_rows(ids, table.shape[0])
+    return table[ids.long()]
+
+
+@kernel
+def embedding_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int) -> Tensor:
+    check_rows(ids, rows)
+    return g.new_zeros(ctx.result_shape()).index_add_(0, ids.reshape(-1).long(), g.reshape(-1, g.shape[-1]))
+
+
+@kernel
+def max_pool2d(ctx: Context, x: Tensor, *, kernel: int, stride: int) -> Tensor:
+    return torch_max_pool2d(x, kernel, stride)
+
+
+@kernel
+def max_pool2d_grad(ctx: Context, x: Tensor, g: Tensor, *, kernel: int, stride: int) -> Tensor:
+    _, at = aten.max_pool2d_with_indices(x, [kernel, kernel], [stride, stride])
+    return aten.max_pool2d_with_indices_backward(g, x, [kernel, kernel], [stride, stride], [0, 0], [1, 1], False, at)
+
+
+@kernel
+def adaptive_avg_pool2d(ctx: Context, x: Tensor, *, size: int) -> Tensor:
+    return torch_adaptive_avg_pool2d(x, size)
+
+
+@kernel
+def adaptive_avg_pool2d_grad(ctx: Context, g: Tensor, *, height: int, width: int) -> Tensor:
+    return aten._adaptive_avg_pool2d_backward(g, g.new_empty(ctx.result_shape()))

@@ -1,0 +1,107 @@
+"""Elementwise operators that torch has no function for, or whose arguments differ."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu as torch_gelu
+from torch.nn.functional import silu as torch_silu
+
+from hapdsl.run.context import Context
+from hapdsl.run.kernels.registry import kernel
+
+aten = torch.ops.aten
+
+
+@kernel
+def scale(ctx: Context, x: Tensor, *, by: float) -> Tensor:
+    return x * by
+
+
+@kernel
+def shift(ctx: Context, x: Tensor, *, by: float) -> Tensor:
+    return x + by
+
+
+@kernel
+def relu_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
+    return torch.where(y > 0, g, 0)
+
+
+@kernel
+def tanh_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
+    return g * (1 - y * y)
+
+
+@kernel
+def sigmoid_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
+    return g * y * (1 - y)
+
+
+@kernel
+def gelu(ctx: Context, x: Tensor) -> Tensor:
+    return torch_gelu(x)
+
+
+@kernel
+def gelu_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
+    return aten.gelu_backward(g, x)
+
+
+@kernel
+def silu(ctx: Context, x: Tensor) -> Tensor:
+    return torch_silu(x)
+
+
+@kernel
+def silu_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
+    s = torch.sigmoid(x)
+    return g * s * (1 + x * (1 - s))
+
+
+@kernel
+def cast(ctx: Context, x: Tensor, *, to: str) -> Tensor:
+    return x.to(ctx.dtype(to))
+
+
+@kernel
+def cast_like(ctx: Context, g: Tensor, x: Tensor) -> Tensor:
+    return g.to(x.dtype)
+
+
+@kernel
+def dropout(ctx: Context, x: Tensor, *, p: float, seed: int, key: str) -> Tensor:
+    if p == 0:
+        return x
+    if p >= 1:
+        return torch.zeros_like(x)
+    keep = uniform(ctx, f"{ctx.seed}/{seed}/{ctx.step}/{key}", x.device) >= p
+    return torch.where(keep, x / (1 - p), 0)
+
+
+def uniform(ctx: Context, key: str, device: torch.device) -> Tensor:
+    """f64 in [0, 1), local shape of the first output: one number per element, a function of `key` and its global number.
+
+    The element's global row-major number is added to a 64-bit hash of the key (blake2b) in steps of an odd
+    constant, and mixed by SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+    Generators, OOPSLA 2014). Integers wrap around. So every device draws the same numbers for the same elements.
+    """
+    digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+    base = int.from_bytes(digest, "little", signed=True)
+    state = ctx.linear_index(0, device) * _signed(0x9E3779B97F4A7C15) + base
+    state = (state ^ _shift_right(state, 30)) * _signed(0xBF58476D1CE4E5B9)
+    state = (state ^ _shift_right(state, 27)) * _signed(0x94D049BB133111EB)
+    state = state ^ _shift_right(state, 31)
+    return _shift_right(state, 11).to(torch.float64) * 2.0**-53
+
+
+def _signed(number: int) -> int:
+    """The signed 64-bit integer with these bits."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _shift_right(x: Tensor, bits: int) -> Tensor:
+    """Logical shift of 64-bit integers: torch's own shift copies the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
