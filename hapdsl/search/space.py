@@ -62,11 +62,20 @@ class Space:
     """The choices of one training graph under given shares on one cluster (one mesh axis).
 
     `graph` is the factor graph; `choice(assignment)` reads an assignment. Devices with equal speeds and shares
-    are one component of the prices; `groups[k]` lists the devices of component k.
+    are one component of the prices; `groups[k]` lists the devices of component k. Under the overlapped objective communication
+    is one more component: a step takes at least as long as any device computes, and as all collectives take together, so at least
+    any mean of these.
     """
 
-    def __init__(self, training: TrainingGraph, layout: Layout, cluster: Cluster, restriction: Restriction | None = None) -> None:
-        self.training, self.layout, self.cluster = training, layout, cluster
+    def __init__(
+        self,
+        training: TrainingGraph,
+        layout: Layout,
+        cluster: Cluster,
+        restriction: Restriction | None = None,
+        objective: str = "sync",
+    ) -> None:
+        self.training, self.layout, self.cluster, self.objective = training, layout, cluster, objective
         self.restriction = restriction or Restriction()
         self.pricer = Pricer(training, layout, cluster)
         self.buckets = Buckets(training)
@@ -144,7 +153,7 @@ class Space:
     def _node(self, k: int) -> None:
         node = self.training.nodes[k]
         variable = self.rule_variable[k]
-        self.graph.priced_factor((variable,), self._compute(k))
+        self.graph.priced_factor((variable,), self._with_communication(self._compute(k)))
         for name in dict.fromkeys(node.inputs):
             if name in self.offer_variable:
                 offered = self.offers.get(name) or tuple(o for _, o in self.holds[name])
@@ -155,14 +164,28 @@ class Space:
             if name in self.offers:
                 given = tuple(r.outputs[j] for r in self.rules[k])
                 key = ("gives", given, self.offers[name], self._shape(name), self.buckets.joins(name))
-                self._add((variable, self.offer_variable[name]), key, lambda key, n=name: self._gives(key[1], key[2], n))
+                self._add((variable, self.offer_variable[name]), key, self._gives_for(name))
 
     def _add(self, scope: tuple[int, int], key: tuple, make: Callable[[tuple], np.ndarray]) -> None:
         table = self._tables.get(key)
         if table is None:
             table = self._tables[key] = make(key)
             table.flags.writeable = False
-        self.graph.factor(scope, table)
+        if key[0] == "gives":
+            self._communicate(scope, table)
+        else:
+            self.graph.factor(scope, table)
+
+    def _communicate(self, scope: tuple[int, ...], table: np.ndarray) -> None:
+        """Seconds of collectives: they add to the synchronous cost; under overlap they are a component of their own."""
+        if self.objective == "sync":
+            self.graph.factor(scope, table)
+        else:
+            forbidden = np.where(np.isinf(table), np.inf, 0.0)
+            self.graph.priced_factor(scope, np.stack([*[forbidden] * len(self.groups), table]))
+
+    def _with_communication(self, seconds: np.ndarray) -> np.ndarray:
+        return seconds if self.objective == "sync" else np.concatenate([seconds, np.zeros((1, *seconds.shape[1:]))])
 
     def _compute(self, k: int) -> np.ndarray:
         node = self.training.nodes[k]
@@ -181,6 +204,9 @@ class Space:
         _, wanted, offered = key
         return np.array([[0.0 if all(provides(o, p) for p in ps) else np.inf for o in offered] for ps in wanted])
 
+    def _gives_for(self, name: str) -> Callable[[tuple], np.ndarray]:
+        return lambda key: self._gives(key[1], key[2], name)
+
     def _gives(self, given: Sequence[Placement], offered: Sequence[Offer], name: str) -> np.ndarray:
         table = np.full((len(given), len(offered)), np.inf)
         for a, source in enumerate(given):
@@ -194,7 +220,7 @@ class Space:
         variable = self.offer_variable[name]
         pairs = self.holds[name]
         costs = [steps(h, o, lambda p, q: self.step_seconds(name, p, q)) for h, o in pairs]
-        self.graph.factor((variable,), np.array([c[0] if c else np.inf for c in costs]))
+        self._communicate((variable,), np.array([c[0] if c else np.inf for c in costs]))
         update = self.update_of.get(name)
         if update is not None:
             new = self.training.updates[name]
@@ -204,7 +230,7 @@ class Space:
                     found = steps(rule.outputs[0], (held,), lambda p, q: self.step_seconds(new, p, q))
                     if found is not None:
                         table[a, b] = found[0]
-            self.graph.factor((self.rule_variable[update], variable), table)
+            self._communicate((self.rule_variable[update], variable), table)
 
     # -- prices of collectives ---------------------------------------------------------
 
@@ -223,10 +249,14 @@ class Space:
             before, after = (self.pricer.slot_bytes(self.pricer.slot(Value(name, (p,)))) for p in (source, target))
             shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(kind, before)
             total = float(shares.max() if kind == "all_reduce" else shares.sum())
-            if joins:
+            if joins:  # what shares a message is priced at the largest share of all, which is one device's
                 shares = np.full_like(shares, shares[self.biggest])
-            found = self._prices[key] = best_method(kind, shares, total, self.light if joins else self.cluster)[1]
+            found = self._prices[key] = self.cheapest(kind, shares, total, joins)
         return found
+
+    def cheapest(self, kind: str, shares: np.ndarray, total: float, joins: bool) -> float:
+        """Seconds by the cheapest method; `joins`: without latency."""
+        return best_method(kind, shares, total, self.light if joins else self.cluster)[1]
 
     # -- reading an assignment ----------------------------------------------------------
 

@@ -1,0 +1,60 @@
+"""What a search answers with: a program, its shares, its cost and its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hapdsl.cost.evaluate import Cost
+from hapdsl.graph.program import Program
+
+BASELINES = ("dp_even", "dp_proportional", "zero", "tensor_parallel")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A program and what it costs on the cluster it was made for."""
+
+    program: Program
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Progress:
+    """News from a running search: what it is doing, and the best so far (seconds; None before the first)."""
+
+    doing: str
+    best_s: float | None = None
+    bound_s: float | None = None
+    candidate: Candidate | None = None
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A synthesised program with its proof of quality.
+
+    `cost_s` is that of the objective ("sync" or "overlap"). `bound_s` is proven for what `bound_scope` says, and
+    `gap = (cost_s - bound_s) / cost_s`. `nodes` counts the search's expansions. `baselines` has an entry for each of
+    BASELINES, None where it doesn't fit into memory or doesn't exist.
+    """
+
+    program: Program
+    cost: Cost
+    objective: str
+    bound_s: float
+    bound_scope: str
+    bound_any_shares_s: float | None
+    search_s: float
+    nodes: int
+    baselines: Mapping[str, Candidate | None] = field(default_factory=dict)
+
+    @property
+    def cost_s(self) -> float:
+        return self.cost.sync_s if self.objective == "sync" else self.cost.overlap_s
+
+    @property
+    def gap(self) -> float:
+        return max(0.0, (self.cost_s - self.bound_s) / self.cost_s) if self.cost_s > 0 else 0.0

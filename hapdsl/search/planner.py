@@ -1,0 +1,301 @@
+"""The synthesizer: programs and shares in turn, from several starts, until a pair repeats (paper §3, eqs 1 and 2).
+
+Given shares, the space's cutting planes and a few of its best leaves propose programs; given a program, the share MILP and
+one-unit moves propose shares. Every proposal is priced by the exact evaluator, and the pair that is reported was priced together. At
+the end A* proves how good the program is for its shares.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hapdsl.cluster.hardware import Cluster
+from hapdsl.cost.evaluate import Cost, evaluate
+from hapdsl.cost.pricing import Pricer
+from hapdsl.graph.program import Layout, Program
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.diagnostics import HapError, error
+from hapdsl.search.anyshares import bound_any_shares
+from hapdsl.search.astar import Limits, SearchResult, best_first
+from hapdsl.search.baselines import baselines as find_baselines
+from hapdsl.search.eliminate import TooWide
+from hapdsl.search.milp import by_milp
+from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
+from hapdsl.search.prices import Pricing, cutting_planes
+from hapdsl.search.schedule import Scheduler
+from hapdsl.search.shares import Shares, descend, layout_of, propose, proportional, shares_of
+from hapdsl.search.space import Choice, Restriction, Space
+
+ROUNDS = 6
+LEAVES = 60  # true evaluations per round; the final proof takes more
+PROOF_LEAVES = 2000
+MOVES = 24
+SCOPE = "these shares: every rule per operator, every offered set of two, in canonical order"
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A choice of program with the shares it was priced under."""
+
+    choice: Choice
+    shares: Shares
+    candidate: Candidate
+
+    def key(self) -> tuple[object, ...]:
+        return (_shares_key(self.shares), tuple((i.op, i.inputs, i.outputs) for i in self.candidate.program.instructions))
+
+
+def _shares_key(shares: Mapping[str, np.ndarray]) -> tuple[object, ...]:
+    return tuple((c, tuple(int(n) for n in s)) for c, s in sorted(shares.items()))
+
+
+@dataclass
+class _Solved:
+    """A space under given shares, with its prices solved."""
+
+    space: Space
+    scheduler: Scheduler
+    pricing: Pricing
+
+
+def plan(
+    training: TrainingGraph,
+    cluster: Cluster,
+    *,
+    objective: str = "sync",
+    gap: float = 0.01,
+    time_limit: float | None = None,
+    progress: Report | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    baselines: bool = True,
+    restriction: Restriction | None = None,
+    fixed: Shares | None = None,
+    name: str = "plan",
+) -> Plan:
+    """The best program and shares found for `training` on `cluster`.
+
+    `objective` is "sync" (the paper's stages) or "overlap". The search stops when the program is within `gap` of its bound for its
+    shares, after `time_limit` seconds, or when `cancelled()`; it always answers with the best so far. `restriction` and `fixed` keep to a part
+    of the space and to given shares. Raises HapError: HAP601 where no program fits into memory, HAP602 where none exists.
+    """
+    return _Planner(training, cluster, objective, gap, time_limit, progress, cancelled, restriction, fixed or {}, name).run(baselines)
+
+
+@dataclass
+class _Planner:
+    training: TrainingGraph
+    cluster: Cluster
+    objective: str
+    gap: float
+    time_limit: float | None
+    progress: Report | None
+    cancelled: Callable[[], bool] | None
+    restriction: Restriction | None
+    fixed: Shares
+    name: str
+    started: float = field(default_factory=time.monotonic)
+    best: _Pair | None = None
+    smallest_need: tuple[float, Cost] | None = None  # of what didn't fit: the least bytes over the limit
+    solved: dict[tuple[object, ...], _Solved] = field(default_factory=dict)
+    nodes: int = 0
+
+    def run(self, baselines: bool) -> Plan:
+        found: Mapping[str, Candidate | None] = dict.fromkeys(BASELINES)
+        if baselines:
+            self.say("baselines")
+            found = find_baselines(self.training, self.cluster, self.objective)
+        for shares in self.starts():
+            if self.out_of_time():
+                break
+            self.alternate(shares)
+        if self.best is None:
+            raise self.failure()
+        proof = self.prove()
+        self.say("bound for all shares", proof)
+        pair = self.best
+        any_shares = None
+        if self.restriction is None and self.objective == "sync":
+            any_shares = bound_any_shares(self.training, layout_of(pair.shares, len(self.cluster)), self.cluster)
+        return Plan(
+            program=pair.candidate.program,
+            cost=pair.candidate.cost,
+            objective=self.objective,
+            bound_s=min(proof, self.seconds(pair.candidate)),
+            bound_scope=SCOPE,
+            bound_any_shares_s=any_shares,
+            search_s=time.monotonic() - self.started,
+            nodes=self.nodes,
+            baselines=found,
+        )
+
+    # -- the loop --------------------------------------------------------------------
+
+    def starts(self) -> list[Shares]:
+        """Even, proportional to speed, to memory, and without the slowest kind of device."""
+        n = len(self.cluster)
+        speeds = self.cluster.speeds("f32")
+        weights = [speeds, np.ones(n), np.minimum(self.cluster.memories, 1e18)]
+        if len(self.cluster.kinds()) > 1:
+            weights.append(np.where(speeds > speeds.min(), speeds, 0.0))
+        found: dict[tuple[object, ...], Shares] = {}
+        for w in weights:
+            if w.sum() > 0:
+                shares = {**proportional(self.training, w), **self.fixed}
+                found.setdefault(_shares_key(shares), shares)
+        return list(found.values())
+
+    def alternate(self, shares: Shares) -> None:
+        seen: set[tuple[object, ...]] = set()
+        for _ in range(ROUNDS):
+            self.say("programs")
+            pair = self.programs(shares)
+            if pair is None or pair.key() in seen or self.out_of_time():
+                return
+            seen.add(pair.key())
+            self.say("shares")
+            following = self.shares(pair)
+            if _shares_key(following) == _shares_key(shares) or self.out_of_time():
+                return
+            shares = following
+
+    def programs(self, shares: Shares) -> _Pair | None:
+        """The best program under these shares among the cutting planes' and the first leaves."""
+        solved = self.solve(shares)
+        pairs = [self.pair(solved, a) for a in solved.pricing.minimisers]
+        fitting = [p for p in pairs if p is not None]
+        best = min(fitting, key=lambda p: self.seconds(p.candidate), default=None)
+        if solved.pricing.elimination is not None and solved.pricing.elimination.feasible:
+            result = self.search(solved, LEAVES)
+            if result.assignment is not None:
+                pair = self.pair(solved, result.assignment)
+                if pair is not None and (best is None or self.seconds(pair.candidate) < self.seconds(best.candidate)):
+                    best = pair
+        if best is not None:
+            self.keep(best)
+        return best
+
+    def shares(self, pair: _Pair) -> Shares:
+        """Better shares for a program: proposals of the linear program, then one-unit moves, all priced exactly."""
+        costs: dict[tuple[object, ...], tuple[float, np.ndarray]] = {}
+
+        def look(shares: Shares) -> tuple[float, np.ndarray]:
+            key = _shares_key(shares)
+            if key not in costs:
+                candidate = self.candidate(pair.choice, shares)
+                seconds = self.seconds(candidate) if candidate.cost.fits else np.inf
+                busy = np.sum([s.compute_s for s in candidate.cost.stages], axis=0)
+                costs[key] = (seconds, busy)
+                if candidate.cost.fits:
+                    self.keep(_Pair(pair.choice, shares, candidate))
+            return costs[key]
+
+        options = [pair.shares, *propose(pair.candidate.program, self.cluster, self.fixed)]
+        best = min(options, key=lambda s: look(s)[0])
+        free = [c for c in self.training.classes if c not in self.fixed]
+        best, _ = descend(best, look(best)[0], lambda s: look(s)[0], free, lambda s: look(s)[1], MOVES)
+        return best
+
+    def prove(self) -> float:
+        """Close the gap of the best pair at its shares; better programs found on the way are kept. Returns the bound."""
+        while True:
+            assert self.best is not None
+            shares = self.best.shares
+            self.say("proof")
+            solved = self.solve(shares)
+            if solved.pricing.elimination is None:
+                return solved.pricing.bound
+            result = self.search(solved, PROOF_LEAVES)
+            self.nodes += result.nodes
+            if result.assignment is not None:
+                pair = self.pair(solved, result.assignment)
+                if pair is not None:
+                    self.keep(pair)
+            if _shares_key(self.best.shares) == _shares_key(shares):
+                return min(result.bound, self.seconds(self.best.candidate))
+
+    # -- pieces ----------------------------------------------------------------------
+
+    def solve(self, shares: Shares) -> _Solved:
+        key = _shares_key(shares)
+        if key not in self.solved:
+            layout = layout_of(shares, len(self.cluster))
+            space = Space(self.training, layout, self.cluster, self.restriction, self.objective)
+            scheduler = Scheduler(self.training, layout, self.cluster, space.pricer)
+            try:
+                pricing = cutting_planes(space.graph, cancelled=self.cancelled)
+            except TooWide:
+                pricing = cutting_planes(space.graph, cancelled=self.cancelled, solve=by_milp(space.graph, seconds=10.0), iterations=3)
+            self.solved[key] = _Solved(space, scheduler, pricing)
+        return self.solved[key]
+
+    def search(self, solved: _Solved, leaves: int) -> SearchResult:
+        elimination = solved.pricing.elimination
+        assert elimination is not None
+        known: dict[tuple[int, ...], float] = {}
+
+        def price(assignment: tuple[int, ...]) -> float:
+            if assignment not in known:
+                candidate = self.candidate_of(solved, assignment)
+                known[assignment] = self.seconds(candidate) if candidate.cost.fits else np.inf
+            return known[assignment]
+
+        left = None if self.time_limit is None else max(0.0, self.time_limit - (time.monotonic() - self.started))
+        return best_first(elimination, price, self.gap, Limits(leaves=leaves, seconds=left), self.cancelled)
+
+    def pair(self, solved: _Solved, assignment: tuple[int, ...]) -> _Pair | None:
+        candidate = self.candidate_of(solved, assignment)
+        if not candidate.cost.fits:
+            self.note(candidate.cost)
+            return None
+        return _Pair(solved.space.choice(assignment), shares_of(solved.space.layout), candidate)
+
+    def candidate_of(self, solved: _Solved, assignment: tuple[int, ...]) -> Candidate:
+        program = solved.scheduler.program(solved.space.choice(assignment), self.name)
+        return Candidate(program, evaluate(program, self.cluster, solved.space.pricer))
+
+    def candidate(self, choice: Choice, shares: Shares) -> Candidate:
+        layout: Layout = layout_of(shares, len(self.cluster))
+        pricer = Pricer(self.training, layout, self.cluster)
+        program: Program = Scheduler(self.training, layout, self.cluster, pricer).program(choice, self.name)
+        return Candidate(program, evaluate(program, self.cluster, pricer))
+
+    def seconds(self, candidate: Candidate) -> float:
+        return candidate.cost.sync_s if self.objective == "sync" else candidate.cost.overlap_s
+
+    def keep(self, pair: _Pair) -> None:
+        if self.best is None or self.seconds(pair.candidate) < self.seconds(self.best.candidate) * (1 - 1e-12):
+            self.best = pair
+            self.say("better plan")
+
+    def note(self, cost: Cost) -> None:
+        over = float((cost.memory_bytes - cost.capacity_bytes).max())
+        if self.smallest_need is None or over < self.smallest_need[0]:
+            self.smallest_need = (over, cost)
+
+    def failure(self) -> HapError:
+        if self.smallest_need is None:
+            return error("HAP602", f"no program exists for '{self.training.model}' under these restrictions", help="free a placement or a class", status=1)  # fmt: skip
+        cost = self.smallest_need[1]
+        device = int((cost.memory_bytes - cost.capacity_bytes).argmax())
+        largest = ", ".join(f"{n} {b / 2**20:.0f} MiB" for n, b in cost.memory_holders[device][:3])
+        return error(
+            "HAP601",
+            f"no plan found fits: '{self.cluster.devices[device].name}' needs {cost.memory_bytes[device] / 2**20:.0f} MiB, "
+            f"has {cost.capacity_bytes[device] / 2**20:.0f} MiB",
+            help=f"the largest there: {largest}; lower the batch, or add memory",
+            status=1,
+        )
+
+    def out_of_time(self) -> bool:
+        late = self.time_limit is not None and time.monotonic() - self.started > self.time_limit
+        return self.best is not None and (late or (self.cancelled is not None and self.cancelled()))
+
+    def say(self, doing: str, bound: float | None = None) -> None:
+        if self.progress is not None:
+            best = self.best.candidate if self.best is not None else None
+            self.progress(Progress(doing, self.seconds(best) if best else None, bound, best))
+
