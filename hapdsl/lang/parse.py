@@ -120,7 +120,7 @@ def _run(lark: Lark, text: str, file: str) -> tuple[File | None, list[Diagnostic
     """Parse, skipping what can't be read so that one run finds several errors."""
     interactive = lark.parse_interactive(text)
     state, lexer = interactive.parser_state, interactive.lexer_thread
-    recovery = Recovery(text, file, interactive)
+    recovery = Recovery(text, file, lark, interactive)
     end = Token("$END", "", len(text), *_end(text))
     while True:
         try:

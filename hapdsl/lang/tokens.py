@@ -10,9 +10,9 @@ from lark import Token
 DEEPEST_EXPRESSION = 100
 DEEPEST_BLOCK = 40
 
-_OPENING = frozenset(("LPAR", "LSQB"))
-_CLOSING = frozenset(("RPAR", "RSQB"))
-_OPERATORS = frozenset(("PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "__ANON_SLASHES"))
+_OPENING = frozenset("([")
+_CLOSING = frozenset(")]")
+_OPERATORS = frozenset(("+", "-", "*", "/", "//", "%"))
 
 
 class TooDeep(Exception):
@@ -37,26 +37,25 @@ class Newlines:
         chained = [0]
         blocks = depth = 0
         for token in stream:
-            kind = token.type
-            if kind == "_SEP":
+            if token.type == "_SEP":
                 if len(chained) > 1 and ";" not in token.split("#", 1)[0]:
                     continue
                 chained, depth = [0], 0
-            elif kind == "COMMA":
+            elif token == ",":
                 depth -= chained[-1]
                 chained[-1] = 0
-            elif kind in _OPENING:
+            elif token in _OPENING:
                 chained.append(0)
                 depth += 1
-            elif kind in _CLOSING:
+            elif token in _CLOSING:
                 if len(chained) > 1:
                     depth -= chained.pop() + 1
-            elif kind in _OPERATORS:
+            elif token in _OPERATORS:
                 chained[-1] += 1
                 depth += 1
-            elif kind == "LBRACE":
+            elif token == "{":
                 blocks += 1
-            elif kind == "RBRACE":
+            elif token == "}":
                 blocks -= 1
             if depth > DEEPEST_EXPRESSION or blocks > DEEPEST_BLOCK:
                 raise TooDeep(token)
