@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hapdsl.cost.pricing import Price, Pricer
-from hapdsl.graph.program import LOADS, Program, Value
+from hapdsl.cost.pricing import Line, Pricer
+from hapdsl.graph.program import LOADS, Value
 from hapdsl.graph.training import TrainingGraph
 
 Ints = NDArray[np.int64]
@@ -62,11 +62,9 @@ class Memory:
         return sorted(found, key=lambda f: -f[1])[:most]
 
 
-def measure(
-    program: Program, pricer: Pricer, prices: Sequence[Price], inputs: Sequence[list[int]], outputs: Sequence[list[int]]
-) -> Memory:
-    """The memory of a program; `inputs[k]` and `outputs[k]` number the values of instruction k in the pricer."""
-    n = len(program.instructions)
+def measure(graph: TrainingGraph, lines: Sequence[Line], pricer: Pricer) -> Memory:
+    """The memory of a program's lines, as numbered and priced by `pricer`."""
+    n = len(lines)
     slots, first, last, values = [], [], [], []
     open_: dict[int, int] = {}  # slot -> the range it lives in now
     held: dict[int, Value] = {}
@@ -78,30 +76,31 @@ def measure(
         last.append(end)
         return len(slots) - 1
 
-    for k, instruction in enumerate(program.instructions):
-        for slot, value in zip(inputs[k], instruction.inputs, strict=True):
+    for k, line in enumerate(lines):
+        instruction = line.instruction
+        for slot, value in zip(line.inputs, instruction.inputs, strict=True):
             r = open_.get(slot)
             if r is None:  # nobody made it (an unfinished program): it was there from the start
                 r = open_[slot] = begin(slot, value, 0, k)
             last[r] = max(last[r], k)
         if instruction.node is None and instruction.op == "free":
-            for slot in inputs[k]:
+            for slot in line.inputs:
                 if slot not in held:
                     open_.pop(slot, None)
             continue
         load = instruction.node is None and instruction.op in LOADS
-        for slot, value in zip(outputs[k], instruction.outputs, strict=True):
+        for slot, value in zip(line.outputs, instruction.outputs, strict=True):
             if not load:
                 open_[slot] = begin(slot, value, k, k)
             elif slot not in held:
                 held[slot] = value
                 open_[slot] = begin(slot, value, 0, n - 1)
-    for r in _kept(program.graph, values, held):
+    for r in _kept(graph, values, held):
         last[r] = n - 1
 
     sizes = pricer.table(slots)
     first_, last_ = np.array(first, dtype=np.int64), np.array(last, dtype=np.int64)
-    buffers = np.stack([p.buffer for p in prices]) if n else np.zeros((0, sizes.shape[1]), dtype=np.int64)
+    buffers = np.stack([line.price.buffer for line in lines]) if n else np.zeros((0, sizes.shape[1]), dtype=np.int64)
     live = _running(first_, sizes, np.arange(n), "right") - _running(last_, sizes, np.arange(n), "left") + buffers
     return Memory(live, tuple(values), first_, last_, sizes, buffers)
 

@@ -15,16 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hapdsl.cost.pricing import Price, Pricer
-from hapdsl.graph.program import Program
+from hapdsl.cost.pricing import Line, Pricer
 
 Floats = NDArray[np.float64]
 
 
-def simulate(
-    program: Program, pricer: Pricer, prices: Sequence[Price], inputs: Sequence[list[int]], outputs: Sequence[list[int]]
-) -> tuple[Floats, Floats]:
-    """(starts, ends) in seconds, float arrays [instructions, devices]; values are numbered as for `memory.measure`."""
+def simulate(lines: Sequence[Line], pricer: Pricer) -> tuple[Floats, Floats]:
+    """(starts, ends) in seconds, float arrays [instructions, devices]."""
     devices = len(pricer.cluster)
     zero = np.zeros(devices)
     compute_free, comm_free = zero, zero
@@ -33,15 +30,15 @@ def simulate(
     # order, so a compute instruction needn't wait for them.
     arrived: dict[int, Floats] = {}
     starts, ends = [], []
-    for k, instruction in enumerate(program.instructions):
-        ins, outs = inputs[k], outputs[k]
+    for line in lines:
+        instruction, ins, outs = line.instruction, line.inputs, line.outputs
         if instruction.node is not None:
             start = compute_free
             for slot in ins:
                 wait = arrived.get(slot)
                 if wait is not None:
                     start = np.maximum(start, wait)
-            compute_free = end = start + prices[k].seconds
+            compute_free = end = start + line.price.seconds
             for slot in outs:
                 done[slot] = end
                 arrived.pop(slot, None)
@@ -50,7 +47,7 @@ def simulate(
             for slot in ins:
                 start = np.maximum(start, done.get(slot, zero))
             start = _together(start, pricer.groups(instruction.axis))
-            comm_free = end = start + prices[k].seconds
+            comm_free = end = start + line.price.seconds
             for slot in outs:
                 done[slot] = arrived[slot] = end
         else:

@@ -28,6 +28,16 @@ class Price:
     moved: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An instruction whose values are numbered: what memory and overlap walk over."""
+
+    instruction: Instruction
+    inputs: list[int]
+    outputs: list[int]
+    price: Price
+
+
 class Pricer:
     """Prices instructions of any program over one graph, one layout and one cluster.
 
@@ -53,8 +63,13 @@ class Pricer:
         self._kind_numbers: dict[tuple[object, ...], int] = {}
         self._prices: dict[tuple[object, ...], Price] = {}
         self._groups: dict[int, list[list[int]]] = {}
+        self._lines: dict[int, Line] = {}  # by id, as in _kinds
         zero = np.zeros(len(cluster), dtype=np.int64)
         self._free = Price(np.zeros(len(cluster)), zero)
+
+    def fits(self, program: Program, cluster: Cluster) -> bool:
+        """Was this pricer made for the program's graph and layout (the same objects) and for this cluster?"""
+        return self.graph is program.graph and self.layout is program.layout and self.cluster is cluster
 
     # -- values --------------------------------------------------------------------
 
@@ -65,9 +80,6 @@ class Pricer:
             found = self._slots[value] = len(self._shape_of)
             self._shape_of.append(self._shape(value))
         return found
-
-    def slots(self, values: tuple[Value, ...]) -> list[int]:
-        return [self.slot(v) for v in values]
 
     def _shape(self, value: Value) -> int:
         tensor = self.graph.tensors[value.tensor]
@@ -99,12 +111,20 @@ class Pricer:
             found = self._groups[axis] = self.layout.groups(axis)
         return found
 
+    def line(self, instruction: Instruction) -> Line:
+        """An instruction with its values numbered and its price."""
+        found = self._lines.get(id(instruction))
+        if found is None:
+            inputs, outputs = [self.slot(v) for v in instruction.inputs], [self.slot(v) for v in instruction.outputs]
+            found = Line(instruction, inputs, outputs, self._price(instruction, inputs, outputs))
+            self._lines[id(instruction)] = found
+        return found
+
     def price(self, instruction: Instruction) -> Price:
         """The price of one instruction; loads, local conversions and `free` are free."""
-        return self.priced(instruction, self.slots(instruction.inputs), self.slots(instruction.outputs))
+        return self.line(instruction).price
 
-    def priced(self, instruction: Instruction, inputs: list[int], outputs: list[int]) -> Price:
-        """The same where the caller has the numbers of the values already."""
+    def _price(self, instruction: Instruction, inputs: list[int], outputs: list[int]) -> Price:
         if instruction.node is None and not instruction.is_collective:
             return self._free
         shapes = self._shape_of

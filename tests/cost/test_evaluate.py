@@ -1,0 +1,356 @@
+"""Whole programs: totals and stages worked out by hand, and held against a second, plain reading of the rules."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import mlp_by_hand as hand
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hapdsl.cluster import Cluster, Link
+from hapdsl.cost import Cost, Pricer, evaluate
+from hapdsl.graph.program import Instruction, Layout, Program
+from hapdsl.graph.training import DimensionClass, Tensor, TrainingGraph
+from hapdsl.lang.diagnostics import HapError
+
+SPEEDS, SHARES = [400, 200, 100, 100], [6, 3, 3, 0]
+
+
+def small() -> Cost:
+    return evaluate(hand.data_parallel(hand.graph(), SHARES), hand.cluster(SPEEDS))
+
+
+# -- by hand: 400, 200, 100, 100 FLOP/s; 1000 bytes/s of memory; 100 bytes/s and 0.5 s between devices ----------------
+
+
+def test_stages_by_hand() -> None:
+    cost = small()
+    first, scatter, reduce, gather = cost.stages
+    # matmul 96 flops a row; relu 64 bytes a row (8 flops on the slow ones); matmul and matmul_tn 64 flops a row each
+    by_hand = [1.44 + 0.384 + 0.96 + 0.96, 1.44 + 0.192 + 0.96 + 0.96, 2.88 + 0.24 + 1.92 + 1.92, 0]
+    assert first.compute_s == pytest.approx(by_hand)
+    assert (first.collective, first.bytes, first.comm_s, first.first, first.last) == (None, 0, 0, 0, 5)
+    # w2.grad is 8 x 4 floats, 32 bytes a device, in three steps; then matmul_nt 64 and matmul_tn 96 flops a row
+    assert (scatter.collective, scatter.method, scatter.tensors) == ("reduce_scatter", "padded", ("w2.grad",))
+    assert scatter.bytes == 8 * 4 * 4
+    assert scatter.comm_s == pytest.approx(3 * 32 / 100 + 3 * 0.5)
+    assert scatter.compute_s == pytest.approx([0.96 + 1.44, 0.96 + 1.44, 1.92 + 2.88, 0])
+    # w1.grad is 6 x 8 floats
+    assert reduce.comm_s == pytest.approx(2 * 3 / 4 * 192 / 100 + 6 * 0.5)
+    assert reduce.compute_s == pytest.approx([0, 0, 0, 0])
+    # sgd is 2 flops an element, on every device, or three tensors through memory
+    assert gather.compute_s == pytest.approx([0.576 + 0.384, 0.576 + 0.384, 0.96 + 0.64, 0.96 + 0.64])
+    assert (gather.first, gather.last) == (10, 12)
+
+
+def test_the_synchronous_total_by_hand() -> None:
+    """The paper's: every collective, and the slowest device of every stage."""
+    assert small().sync_s == pytest.approx(6.96 + (2.46 + 4.8) + 5.88 + (2.46 + 1.6))
+
+
+def test_the_overlapped_total_by_hand() -> None:
+    """The reduce-scatter runs beside the rest of the backward pass, so on device 2, the slowest: 6.96 + 4.8 of compute,
+    then the all_reduce, the all_gather, and w2's update."""
+    cost = small()
+    assert cost.overlap_s == pytest.approx(6.96 + 4.8 + 5.88 + 2.46 + 0.64)
+    assert cost.starts_s[6] == pytest.approx([6.96] * 4)  # the reduce-scatter waits for the slowest
+    assert cost.starts_s[7] == pytest.approx([3.744, 3.552, 6.96, 0])  # h.grad for nobody
+    assert cost.starts_s[11] == pytest.approx([6.96 + 4.8 + 5.88] * 4)  # w1's update needn't wait for the all-gather
+
+
+def test_memory_by_hand() -> None:
+    """Device 0 holds most during w1's update: its 6 rows of x, g and y, both weights, both gradients, w1.new."""
+    cost = small()
+    w1, w2, rows = 6 * 8 * 4, 8 * 4 * 4, 6 * 4
+    held = rows * (6 + 4 + 4) + w1 + w2
+    assert cost.memory.live[10:, 0].tolist() == [
+        held + w1 + (w2 // 4 + w2 + w2),  # all_gather: its shard, its result and a padded buffer
+        held + (w1 + w1) + w2,
+        held + w1 + (w2 + w2),
+    ]
+    assert cost.memory_bytes[0] == held + w1 + w1 + w2 == 1168
+    assert cost.memory.peak_instruction(0) == 11
+    holders = dict(cost.memory_holders[0])
+    assert holders == {
+        "x@S(0)": rows * 6, "g@S(0)": rows * 4, "y@S(0)": rows * 4,
+        "w1@R": w1, "w2@R": w2, "w1.grad@R": w1, "w2.grad@R": w2, "w1.new@R": w1,
+    }  # fmt: skip
+
+
+def test_a_device_without_rows_computes_only_the_updates() -> None:
+    cost = small()
+    assert [s.compute_s[3] for s in cost.stages[:3]] == [0, 0, 0]
+    everything = cost.stages[3].compute_s[3] + sum(s.comm_s for s in cost.stages)
+    assert sum(s[3] for s in cost.per_instruction_s) == pytest.approx(everything)
+
+
+def test_json_is_plain() -> None:
+    found = small().as_json()
+    assert {"sync_s", "overlap_s", "memory_bytes", "stages"} <= set(found)
+    assert {"collective", "bytes", "comm_s", "compute_s"} <= set(found["stages"][1])
+    assert all(type(b) is int for b in found["memory_bytes"])
+    assert all(type(c) is float for s in found["stages"] for c in s["compute_s"])
+
+
+def test_what_fits_is_compared_with_the_cluster() -> None:
+    cluster = hand.cluster(SPEEDS)
+    assert small().fits
+    tight = replace(cluster, devices=tuple(replace(d, memory=900.0) for d in cluster.devices))
+    assert not evaluate(hand.data_parallel(hand.graph(), SHARES), tight).fits
+
+
+def test_another_number_of_devices_is_a_coded_error() -> None:
+    with pytest.raises(HapError) as raised:
+        evaluate(hand.data_parallel(hand.graph(), SHARES), hand.cluster([1, 2, 3]))
+    assert raised.value.diagnostics[0].code == "HAP420"
+
+
+def test_a_pricer_of_another_cluster_is_refused() -> None:
+    program = hand.data_parallel(hand.graph(), SHARES)
+    pricer = Pricer(program.graph, program.layout, hand.cluster(SPEEDS))
+    with pytest.raises(ValueError, match="pricer"):
+        evaluate(program, hand.cluster(SPEEDS), pricer)
+
+
+def test_an_empty_program_costs_nothing() -> None:
+    program = hand.data_parallel(hand.graph(), SHARES)
+    program.instructions = []
+    cost = evaluate(program, hand.cluster(SPEEDS))
+    assert (cost.sync_s, cost.overlap_s, cost.stages, cost.memory_bytes.tolist()) == (0, 0, [], [0] * 4)
+
+
+def test_a_program_that_begins_with_a_collective_has_no_empty_stage() -> None:
+    program = hand.data_parallel(hand.graph(), SHARES)
+    program.instructions = program.instructions[6:8]
+    assert [s.collective for s in evaluate(program, hand.cluster(SPEEDS)).stages] == ["reduce_scatter"]
+
+
+# -- properties ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Program, Cluster]:
+    """Data parallelism on random devices and shares, its lines in a random order that keeps operands before use."""
+    n = draw(st.integers(1, 5))
+    shares = draw(st.lists(st.integers(0, 9), min_size=n, max_size=n).filter(any))
+    g = hand.graph(batch=sum(shares))
+    program = hand.data_parallel(g, shares, draw(st.sampled_from(["padded", "grouped"])))
+    waiting, done, ordered = list(program.instructions), set(), []
+    while waiting:
+        ready = [i for i in waiting if all(v in done for v in i.inputs)]
+        chosen = draw(st.sampled_from(ready))
+        waiting.remove(chosen)
+        ordered.append(chosen)
+        done.update(chosen.outputs)
+    program.instructions = ordered
+    speeds = draw(st.lists(st.floats(1, 1e4), min_size=n, max_size=n))
+    link = Link(draw(st.floats(1, 1e4)), draw(st.floats(0, 1)))
+    return program, hand.cluster(speeds, draw(st.floats(1, 1e5)), link, draw(st.floats(0, 0.1)))
+
+
+@given(cases())
+@settings(max_examples=60, deadline=None)
+def test_overlap_is_never_slower(case: tuple[Program, Cluster]) -> None:
+    cost = evaluate(*case)
+    assert cost.overlap_s <= cost.sync_s * (1 + 1e-9)
+    for stream in (lambda i: i.is_compute, lambda i: i.is_collective):
+        busy = sum((s for i, s in zip(case[0].instructions, cost.per_instruction_s, strict=True) if stream(i)), 0.0)
+        assert cost.overlap_s >= np.max(busy) * (1 - 1e-9)
+
+
+@given(cases())
+@settings(max_examples=60, deadline=None)
+def test_the_timeline_keeps_every_promise(case: tuple[Program, Cluster]) -> None:
+    """Read back from the timeline alone: operands first, one thing at a time in each stream, and no start that could
+    have been earlier."""
+    program, cluster = case
+    cost = evaluate(program, cluster)
+    for d in range(len(cluster)):
+        made: dict[object, float] = {}
+        stream = {"compute": 0.0, "comm": 0.0}
+        for k, instruction in enumerate(program.instructions):
+            start, end = float(cost.starts_s[k, d]), float(cost.ends_s[k, d])
+            inputs = max((made[v] for v in instruction.inputs), default=0.0)
+            name = "compute" if instruction.is_compute else "comm" if instruction.is_collective else None
+            free = stream[name] if name else 0.0
+            assert end - start == pytest.approx(float(cost.per_instruction_s[k][d]), abs=1e-9)
+            assert start >= max(inputs, free) - 1e-9
+            if name == "compute":
+                assert start == pytest.approx(max(inputs, free), abs=1e-9)
+            if name:
+                stream[name] = end
+            made.update(dict.fromkeys(instruction.outputs, end))
+    for k, instruction in enumerate(program.instructions):
+        if instruction.is_collective:
+            assert len(set(cost.starts_s[k].tolist())) == 1
+
+
+@given(cases())
+@settings(max_examples=60, deadline=None)
+def test_stages_add_up_as_the_paper_says(case: tuple[Program, Cluster]) -> None:
+    """t = Σ comm + max comp, from the prices of single instructions, one after the other."""
+    program, cluster = case
+    cost = evaluate(program, cluster)
+    total, stage = 0.0, [0.0] * len(cluster)
+    for instruction, seconds in zip(program.instructions, cost.per_instruction_s, strict=True):
+        if instruction.is_collective:
+            total += max(stage) + max(seconds)
+            stage = [0.0] * len(cluster)
+        else:
+            stage = [a + b for a, b in zip(stage, seconds, strict=True)]
+    assert cost.sync_s == pytest.approx(total + max(stage))
+
+
+@given(cases())
+@settings(max_examples=60, deadline=None)
+def test_memory_is_what_a_walk_through_the_program_holds(case: tuple[Program, Cluster]) -> None:
+    """The same rules once more, with sets: forget what is neither read later nor kept."""
+    program, cluster = case
+    cost = evaluate(program, cluster)
+    lines = program.instructions
+    forever = {v for i in lines if i.op in ("input", "param") for v in i.outputs}
+    kept = {v for v in (hand.one("y@S(0)"), hand.one("w1.new@R"), hand.one("w2.new@R"))}
+    for d in range(len(cluster)):
+        held, most = set(forever), 0
+        for k, instruction in enumerate(lines):
+            held |= set(instruction.outputs)
+            buffer = 0
+            if (
+                instruction.op in ("all_gather", "reduce_scatter")
+                and instruction.method == "padded"
+                and len(cluster) > 1
+            ):
+                side = instruction.inputs if instruction.op == "all_gather" else instruction.outputs
+                buffer = len(cluster) * max(program.local_bytes(side[0]))
+            most = max(most, buffer + sum(int(program.local_bytes(v)[d]) for v in held))
+            later = {v for i in lines[k + 1 :] for v in i.inputs}
+            held = {v for v in held if v in later or v in forever or v in kept}
+        assert cost.memory_bytes[d] == most
+
+
+@given(cases())
+@settings(max_examples=30, deadline=None)
+def test_a_pricer_that_has_seen_it_says_the_same(case: tuple[Program, Cluster]) -> None:
+    program, cluster = case
+    pricer = Pricer(program.graph, program.layout, cluster)
+    first, again = evaluate(program, cluster, pricer), evaluate(program, cluster, pricer)
+    fresh = evaluate(program, cluster)
+    assert first.as_json() == again.as_json() == fresh.as_json()
+
+
+# -- liveness, point by point --------------------------------------------------------------------------
+
+
+def test_a_value_made_again_lives_twice() -> None:
+    """w2 gathered, read, gathered again and read again: in between nobody holds it."""
+    g = hand.graph()
+    layout = Layout((("devices", 2),), {"batch": {(0,): np.array([6, 6])}, "hidden": {(0,): np.array([4, 4])}})
+    lines = [
+        hand.line(g, "input", "", "x@S(0) g@S(0)"),
+        hand.line(g, "param", "", "w1@R w2@S(0)"),
+        hand.line(g, "all_gather", "w2@S(0)", "w2@R", "grouped"),
+        hand.line(g, "matmul_nt", "g@S(0) w2@R", "h.grad@S(0)"),
+        hand.line(g, "matmul_tn", "x@S(0) h.grad@S(0)", "w1.grad@P"),
+        hand.line(g, "all_gather", "w2@S(0)", "w2@R", "grouped"),
+        hand.line(g, "matmul_nt", "g@S(0) w2@R", "h.grad@S(0)"),
+    ]
+    cost = evaluate(Program("twice", g, layout, lines), hand.cluster([1, 1]))
+    gathered, held = 8 * 4 * 4, 6 * (6 + 4) * 4 + 6 * 8 * 4 + 4 * 4 * 4
+    gradient, h_grad = 6 * 8 * 4, 6 * 8 * 4
+    assert cost.memory.live[:, 0].tolist() == [
+        held, held, held + gathered, held + gathered + h_grad, held + h_grad + gradient, held + gathered,
+        held + gathered + h_grad,
+    ]  # fmt: skip
+
+
+def test_a_replaced_parameter_is_held_beside_the_old_one_only_as_it_is_held() -> None:
+    """w1 is held replicated, its update made in shards and gathered: the shards die, the gathered one stays."""
+    g = hand.graph()
+    layout = Layout((("devices", 2),), {"hidden": {(0,): np.array([4, 4])}})
+    lines = [
+        hand.line(g, "param", "", "w1@R"),
+        hand.line(g, "slice", "w1@R", "w1@S(1)"),
+        hand.line(g, "sgd", "w1@S(1) w1.grad@S(1)", "w1.new@S(1)"),
+        hand.line(g, "all_gather", "w1.new@S(1)", "w1.new@R", "grouped"),
+        hand.line(g, "relu", "u@R", "h@R"),
+    ]
+    cost = evaluate(Program("zero", g, layout, lines), hand.cluster([1, 1]))
+    activations = 2 * 12 * 8 * 4
+    assert cost.memory.live[-1, 0] == 2 * 6 * 8 * 4 + activations
+
+
+# -- two axes -----------------------------------------------------------------------------------------
+
+
+def two_by_two(axis: int) -> tuple[Program, Cluster]:
+    """w1's gradient summed over one axis of a mesh of two nodes with two devices each; hidden is cut inside nodes."""
+    from hapdsl.cluster import Host
+    from hapdsl.graph.program import Value
+    from hapdsl.theory.placements import P, R, S
+
+    g = hand.graph()
+    layout = Layout((("nodes", 2), ("devices", 2)), {"hidden": {(1,): np.array([6, 2, 6, 2])}})
+    before, after = ((P, S(1)), (R, S(1))) if axis == 0 else ((R, P), (R, R))
+    line = Instruction("all_reduce", (Value("w1.grad", before),), (Value("w1.grad", after),), axis=axis)
+    flat = hand.cluster([1] * 4)
+    inside, network = Link(100.0, 0.5), Link(10.0, 2.0)
+    hosts = (Host("a", (0, 1), inside), Host("b", (2, 3), replace(inside, bandwidth=50.0)))
+    return Program("two", g, layout, [line]), replace(flat, nodes=hosts, network=network)
+
+
+def test_groups_along_the_outer_axis_share_the_network() -> None:
+    """Devices 0 and 2 exchange 6 of 8 columns, 1 and 3 the other 2; both pass each node's one network card."""
+    cost = evaluate(*two_by_two(0))
+    larger, smaller = (2 * 1 / 2 * (6 * columns * 4) / (10 / 2) + 2 * 2.0 for columns in (6, 2))
+    assert cost.per_instruction_s[0] == pytest.approx([larger, smaller, larger, smaller])
+    assert cost.sync_s == pytest.approx(larger)
+    assert cost.stages[0].bytes == 6 * 6 * 4
+
+
+def test_groups_along_the_inner_axis_use_their_node_s_link() -> None:
+    cost = evaluate(*two_by_two(1))
+    fast, slow = (192 / bandwidth + 2 * 0.5 for bandwidth in (100, 50))
+    assert cost.per_instruction_s[0] == pytest.approx([fast, fast, slow, slow])
+    assert cost.sync_s == pytest.approx(slow)
+    assert cost.ends_s[0] == pytest.approx([fast, fast, slow, slow])
+
+
+# -- size ---------------------------------------------------------------------------------------------
+
+
+def deep(layers: int) -> Program:
+    """h{k+1} = relu(h{k} w{k}) with sharded weights: four instructions a layer."""
+    tensors = {"h0": Tensor("h0", (256, 512), "f32", "input", ("batch", "d"))}
+    lines, nodes = [Instruction("input", (), (hand.one("h0@S(0)"),))], []
+    for k in range(layers):
+        tensors[f"w{k}"] = Tensor(f"w{k}", (512, 512), "f32", "param", ("d", "e"))
+        tensors[f"u{k}"] = Tensor(f"u{k}", (256, 512), "f32", "value", ("batch", "e"))
+        tensors[f"h{k + 1}"] = Tensor(f"h{k + 1}", (256, 512), "f32", "value", ("batch", "e"))
+        product = hand.call("matmul", [("x", f"h{k}"), ("w", f"w{k}")], [f"u{k}"], tensors)
+        relu = hand.call("relu", [("x", f"u{k}")], [f"h{k + 1}"], tensors)
+        nodes += [product, relu]
+        h, w, u, after = (hand.one(v) for v in (f"h{k}@S(0)", f"w{k}@R", f"u{k}@S(0)", f"h{k + 1}@S(0)"))
+        shard = hand.one(f"w{k}@S(0)")
+        lines += [
+            Instruction("param", (), (shard,)),
+            Instruction("all_gather", (shard,), (w,), method="padded"),
+            Instruction("matmul", (h, w), (u,), node=product),
+            Instruction("relu", (u,), (after,), node=relu),
+        ]
+    classes = {c: DimensionClass(c, units, ()) for c, units in {"batch": 256, "d": 512, "e": 512}.items()}
+    layout = Layout((("devices", 8),), {"batch": {(0,): Layout.even(256, 8)}, "d": {(0,): Layout.even(512, 8)}})
+    return Program("deep", TrainingGraph("deep", {}, tensors, nodes, classes, None), layout, lines)
+
+
+def test_three_thousand_instructions_are_priced_at_once() -> None:
+    """About 40 ms on an idle core; the bound leaves room for a busy one, not for anything quadratic."""
+    program, cluster = deep(750), hand.cluster([1e12] * 2 + [5e11] * 6, 1e11, Link(1e10, 1e-5))
+    began = time.perf_counter()
+    cost = evaluate(program, cluster)
+    assert time.perf_counter() - began < 0.5
+    one = evaluate(deep(1), cluster)
+    assert cost.sync_s == pytest.approx(750 * one.sync_s)
