@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,7 @@ class Cost:
         """Does every device's peak fit into its memory?"""
         return bool((self.memory_bytes <= self.capacity_bytes).all())
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, Any]:
         """The object of `hapdsl cost --json`, in plain numbers."""
         return {
             "sync_s": self.sync_s,
@@ -103,8 +104,7 @@ def evaluate(program: Program, cluster: Cluster, pricer: Pricer | None = None) -
 
     `pricer`, made for the same graph, layout and cluster, makes repeated calls cheaper. Raises HAP420 where program and
     cluster differ in their number of devices, ValueError for a pricer of something else.
-    Cost: O(instructions × devices); 3,000 instructions on 8 devices take about 40 ms, half of that with a pricer that
-    has seen them.
+    Cost: O(instructions × devices); 3,000 instructions on 8 devices take about 40 ms.
     """
     if pricer is None:
         pricer = Pricer(program.graph, program.layout, cluster)

@@ -63,7 +63,6 @@ class Pricer:
         self._kind_numbers: dict[tuple[object, ...], int] = {}
         self._prices: dict[tuple[object, ...], Price] = {}
         self._groups: dict[int, list[list[int]]] = {}
-        self._lines: dict[int, Line] = {}  # by id, as in _kinds
         zero = np.zeros(len(cluster), dtype=np.int64)
         self._free = Price(np.zeros(len(cluster)), zero)
 
@@ -113,12 +112,8 @@ class Pricer:
 
     def line(self, instruction: Instruction) -> Line:
         """An instruction with its values numbered and its price."""
-        found = self._lines.get(id(instruction))
-        if found is None:
-            inputs, outputs = [self.slot(v) for v in instruction.inputs], [self.slot(v) for v in instruction.outputs]
-            found = Line(instruction, inputs, outputs, self._price(instruction, inputs, outputs))
-            self._lines[id(instruction)] = found
-        return found
+        inputs, outputs = [self.slot(v) for v in instruction.inputs], [self.slot(v) for v in instruction.outputs]
+        return Line(instruction, inputs, outputs, self._price(instruction, inputs, outputs))
 
     def price(self, instruction: Instruction) -> Price:
         """The price of one instruction; loads, local conversions and `free` are free."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hapdsl.cluster import Cluster, Curve, Device, Host, Link, build
 from hapdsl.cost import best_method, collective_seconds, link_seconds
 from hapdsl.graph.program import COLLECTIVES, METHODS
+from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
 
 CLUSTERS = Path(__file__).parents[2] / "programs" / "clusters"
@@ -25,7 +26,8 @@ def flat(n: int, link: Link, measured: dict[str, Curve] | None = None) -> Cluste
 
 def shipped(name: str) -> Cluster:
     path = CLUSTERS / f"{name}.hap"
-    return build(parse(path.read_text(encoding="utf-8"), str(path)).items[0])
+    tree = parse(path.read_text(encoding="utf-8"), str(path))
+    return build(next(item for item in tree.items if isinstance(item, nodes.Cluster)))
 
 
 @pytest.mark.parametrize(

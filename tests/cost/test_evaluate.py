@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hapdsl.cluster import Cluster, Link
+from hapdsl.cluster import Cluster, Host, Link
 from hapdsl.cost import Cost, Pricer, evaluate
-from hapdsl.graph.program import Instruction, Layout, Program
+from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.graph.training import DimensionClass, Tensor, TrainingGraph
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.theory.placements import P, R, S
 
 SPEEDS, SHARES = [400, 200, 100, 100], [6, 3, 3, 0]
 
@@ -139,7 +140,8 @@ def cases(draw: st.DrawFn) -> tuple[Program, Cluster]:
     shares = draw(st.lists(st.integers(0, 9), min_size=n, max_size=n).filter(any))
     g = hand.graph(batch=sum(shares))
     program = hand.data_parallel(g, shares, draw(st.sampled_from(["padded", "grouped"])))
-    waiting, done, ordered = list(program.instructions), set(), []
+    waiting, ordered = list(program.instructions), []
+    done: set[Value] = set()
     while waiting:
         ready = [i for i in waiting if all(v in done for v in i.inputs)]
         chosen = draw(st.sampled_from(ready))
@@ -288,10 +290,6 @@ def test_a_replaced_parameter_is_held_beside_the_old_one_only_as_it_is_held() ->
 
 def two_by_two(axis: int) -> tuple[Program, Cluster]:
     """w1's gradient summed over one axis of a mesh of two nodes with two devices each; hidden is cut inside nodes."""
-    from hapdsl.cluster import Host
-    from hapdsl.graph.program import Value
-    from hapdsl.theory.placements import P, R, S
-
     g = hand.graph()
     layout = Layout((("nodes", 2), ("devices", 2)), {"hidden": {(1,): np.array([6, 2, 6, 2])}})
     before, after = ((P, S(1)), (R, S(1))) if axis == 0 else ((R, P), (R, R))
