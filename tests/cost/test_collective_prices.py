@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hapdsl.cluster import Cluster, Curve, Device, Host, Link, build
@@ -58,6 +58,7 @@ links = st.builds(Link, st.floats(1e3, 1e12), st.floats(0, 1e-1), st.integers(1,
 
 
 @given(shares, links, st.integers(0, 8), st.integers(1, 10**9))
+@settings(deadline=None)
 def test_more_bytes_never_cost_less(held: list[int], link: Link, where: int, more: int) -> None:
     grown = list(held)
     grown[where % len(held)] += more
@@ -68,6 +69,7 @@ def test_more_bytes_never_cost_less(held: list[int], link: Link, where: int, mor
 
 
 @given(shares, links)
+@settings(deadline=None)
 def test_prices_that_hang_together(held: list[int], link: Link) -> None:
     """A collective is never dearer than another one that does its work and more."""
     n, largest, total = len(held), max(held), sum(held)
@@ -84,12 +86,14 @@ def test_prices_that_hang_together(held: list[int], link: Link) -> None:
 
 
 @given(st.integers(1, 10**6), st.integers(2, 16), links)
+@settings(deadline=None)
 def test_all_reduce_is_reduce_scatter_and_all_gather(share: int, n: int, link: Link) -> None:
     halves = [link_seconds(kind, "padded", share, n * share, n, link) for kind in ("reduce_scatter", "all_gather")]
     assert link_seconds("all_reduce", "ring", 0, n * share, n, link) == pytest.approx(sum(halves), rel=1e-9)
 
 
 @given(shares, links, st.data())
+@settings(deadline=None)
 def test_one_message_is_never_dearer_than_two(a: list[int], link: Link, data: st.DataObject) -> None:
     b = data.draw(st.lists(st.integers(0, 10**9), min_size=len(a), max_size=len(a)))
     both = [x + y for x, y in zip(a, b, strict=True)]
@@ -134,6 +138,7 @@ def test_a_curve_is_straight_between_and_beyond_its_points() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000)), min_size=2, max_size=6), st.data())
+@settings(deadline=None)
 def test_a_curve_never_falls(steps: list[tuple[int, int]], data: st.DataObject) -> None:
     xs, ys = np.cumsum([s[0] for s in steps]), np.cumsum([s[1] for s in steps])
     curve = Curve(tuple(zip(map(float, xs), map(float, ys), strict=True)))

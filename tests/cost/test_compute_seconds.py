@@ -7,7 +7,7 @@ from dataclasses import replace
 import mlp_by_hand as hand
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hapdsl.cost import compute_dtype, compute_seconds
@@ -54,6 +54,7 @@ def test_an_empty_summed_index_is_not_launched_either() -> None:
     st.lists(st.integers(0, 1000), min_size=4, max_size=4),
     st.lists(st.floats(1, 1e15), min_size=4, max_size=4),
 )
+@settings(deadline=None)
 def test_k_times_the_speed_is_a_kth_of_the_time(k: float, shares: list[int], speeds: list[float]) -> None:
     slow, fast = hand.cluster(speeds, 1e6), hand.cluster([k * s for s in speeds], k * 1e6)
     held = np.array(shares)
@@ -61,6 +62,7 @@ def test_k_times_the_speed_is_a_kth_of_the_time(k: float, shares: list[int], spe
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000))
+@settings(deadline=None)
 def test_more_work_never_takes_less_time(a: int, b: int) -> None:
     cluster = hand.cluster([400] * 2)
     small, large = matmul_seconds(cluster, np.array(sorted((a, b))))

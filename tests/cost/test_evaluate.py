@@ -349,6 +349,6 @@ def test_three_thousand_instructions_are_priced_at_once() -> None:
     program, cluster = deep(750), hand.cluster([1e12] * 2 + [5e11] * 6, 1e11, Link(1e10, 1e-5))
     began = time.perf_counter()
     cost = evaluate(program, cluster)
-    assert time.perf_counter() - began < 0.5
+    assert time.perf_counter() - began < 1.0
     one = evaluate(deep(1), cluster)
     assert cost.sync_s == pytest.approx(750 * one.sync_s)
