@@ -397,19 +397,14 @@ class Builder:
         return self._kept(c), c[-1]
 
     def placed(self, c: Children) -> n.Placed:
-        token = c[0]
-        span = self._all(c)
-        if token.type == "SHARD":
-            digits = token[token.index("(") + 1 : -1].strip()
-            if len(digits) > 4:
-                self.problems.add("HAP111", f"no tensor has a dim {digits[:12]}", span)
-                return n.Placed("R", span=span)
-            return n.Placed("S", int(digits), span=span)
-        if token not in ("R", "P", "?"):
-            help = "a shard names its dim: S(0)" if token in ("S", "s") else "placements are R (replicated), S(dim) (sharded), P (partial sums) and ?"  # fmt: skip
-            self.problems.add("HAP113", f"{token} is no placement", span, help)
+        kind, span = str(c[0]), self._all(c)
+        if len(c) > 1:
+            return n.Placed(kind, self._integer(c[2], "a dim"), span=span)
+        if kind not in ("R", "P", "?"):
+            help = "placements are R (replicated), S(dim) (sharded), P (partial sums) and ? (any that fits)"
+            self.problems.add("HAP113", f"{kind} is no placement", span, help)
             return n.Placed("R", span=span)
-        return n.Placed(str(token), span=span)
+        return n.Placed(kind, span=span)
 
     # -- expressions -----------------------------------------------------------
 

@@ -90,21 +90,21 @@ TEXT: dict[str, Explanation] = {
     ),
     "HAP111": Explanation(
         "a number is too large",
-        "Whole numbers go up to 2^63 - 1, others to about 1.8e308, dims to 9999.",
+        "Whole numbers go up to 2^63 - 1, others to about 1.8e308.",
         "f32[99999999999999999999]",
         "f32[4096]",
     ),
     "HAP112": Explanation(
         "an unknown escape in a text",
-        'Known are \\" \\\\ \\n \\t and \\r.',
+        'A backslash in a text begins an escape; known are \\" \\\\ \\n \\t and \\r. Paths are written with /.',
         'import "models\\mlp.hap"',
         'import "models/mlp.hap"',
     ),
     "HAP113": Explanation(
         "an unknown placement",
         "A placement is R, S(dim), P or ?, or several of them in parentheses, one per mesh axis: (S(0), R).",
-        "h@S = relu(a@S)",
-        "h@S(0) = relu(a@S(0))",
+        "h@Q = relu(a@R)",
+        "h@R = relu(a@R)",
     ),
     "HAP114": Explanation(
         "an unknown statement",

@@ -110,7 +110,8 @@ class _Attacher:
                 changes["trailing"] = c.text
                 self._next += 1
             new, closing = self.body(body, (span.end_line, span.end_column))
-            changes["closing"] = closing
+            if closing:
+                changes["closing"] = closing
             if any(a is not b for a, b in zip(new, body, strict=True)):
                 changes["body"] = new
         else:
@@ -118,7 +119,7 @@ class _Attacher:
         top = above[0].line if above else span.line
         gap = not first and self._blank(top) and not self.lines[top - 1][: self._column(above, span) - 1].strip()
         leading = self._spaced(above, span.line) + tuple(c.text for c in inner)
-        if gap or leading or any(changes.values()):
+        if gap or leading or changes:
             return replace(statement, gap=gap, leading=leading, **changes)
         return statement
 

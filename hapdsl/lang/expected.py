@@ -10,10 +10,10 @@ BLOCKS = ("import", "def", "op", "model", "cluster", "program")
 
 _OPERATORS = {"+", "-", "*", "/", "//", "%"}
 _EXPRESSION = {"NUMBER", "STRING", "NAME", "true", "false", "[", "("}
-_PLACEMENT = {"SHARD", "NAME", "?", "("}
+_PLACEMENT = {"S", "NAME", "?", "("}
 _WORDS = {
     "NAME": "a name", "TURN_NAME": "a name", "NUMBER": "a number", "STRING": "a text in quotes", "UNIT": "a unit",
-    "_SEP": "the end of the line", "$END": "the end of the file", "SHARD": "a placement",
+    "_SEP": "the end of the line", "$END": "the end of the file",
 }  # fmt: skip
 _MOST_WORDS = 6
 
@@ -65,7 +65,7 @@ def expected(accepted: Collection[str], place: str) -> str:
         left -= _OPERATORS
     keywords = {t for t in left if t.isalpha() and t.islower()}
     if len(keywords) > 3:
-        words.append(f"a statement of a {place}" if place else f"a block ({', '.join(BLOCKS)})")
+        words.append(f"a statement of {_a(place)}" if place else f"a block ({', '.join(BLOCKS)})")
         left -= {*keywords, "NAME", "TURN_NAME", "...", "_SEP", "$END"}
     words += sorted({_WORDS[t] for t in left if t in _WORDS and t != "_SEP"})
     words += sorted(f"`{t}`" for t in left if t not in _WORDS)
@@ -90,7 +90,7 @@ def _hint(fault: Fault) -> str:
         return "a comment starts with #"
     if fault.found == "=" and before == "=":
         return "one `=` binds a name; there are no comparisons"
-    if before in ("S", "s") and fault.found in ("(", "["):
+    if before == "S" and "(" in fault.accepted or before == "s" and fault.found in ("(", "["):
         return "a shard names its dim: S(0)"
     if "UNIT" in fault.accepted:
         return "quantities carry units: 14 TFLOP/s, 16 GiB, 10 us"
@@ -98,7 +98,7 @@ def _hint(fault: Fault) -> str:
         return "the `{` stands on the line of its header"
     if fault.found == "{" and "_SEP" in fault.accepted:
         return "this statement has no body"
-    if {"_SEP", "}"} <= fault.accepted and fault.found not in (")", "]", "}", ","):
+    if {"_SEP", "}"} <= fault.accepted and "{" not in fault.words and fault.found not in (")", "]", "}", ","):
         return "one statement a line; `;` parts two"
     return ""
 
@@ -161,13 +161,13 @@ def _unknown_word(fault: Fault, literals: Collection[str]) -> Finding | None:
     starters = [t for t in fault.accepted if t.isalpha() and t.islower()]
     if fault.kind == "NAME" and not fault.words and "NAME" not in fault.accepted and len(starters) > 3:
         close = difflib.get_close_matches(fault.found, starters, 1)
-        where = f"a {fault.place}" if fault.place else "a file"
+        where = _a(fault.place or "file")
         help = f"is it {close[0]}?" if close else f"{where} holds: {', '.join(_in_order(starters))}"
         return Finding("HAP114", f"{where} has no statement `{fault.found}`", help)
     if len(fault.words) == 1 and fault.words[0] not in literals and fault.kind in ("NAME", "LBRACE", "NUMBER", "STRING"):  # fmt: skip
         close = difflib.get_close_matches(fault.words[0], STATEMENTS.get(fault.place, ()), 1)
         if close:
-            return Finding("HAP114", f"a {fault.place} has no statement `{fault.words[0]}`", f"is it {close[0]}?")
+            return Finding("HAP114", f"{_a(fault.place)} has no statement `{fault.words[0]}`", f"is it {close[0]}?")
     return None
 
 
@@ -180,6 +180,10 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
         "mesh", "shares", "ratio", "fingerprint", "pin", "forward", "backward", "update", "repeat", "microbatch", "free",
     ),
 }  # fmt: skip
+
+
+def _a(place: str) -> str:
+    return f"an {place}" if place == "op" else f"a {place}"
 
 
 def _in_order(starters: Sequence[str]) -> list[str]:

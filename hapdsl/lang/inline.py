@@ -35,7 +35,7 @@ def inline(node: n.Node) -> str:
             return f"-{_operand(operand, _NEGATION)}"
         case n.Arg(name=name, value=value) | n.Setting(name=name, value=n.Node() as value):
             return inline(value) if name is None else f"{name} = {inline(value)}"
-        case n.Setting(name=name, value=settings):
+        case n.Setting(name=name, value=tuple() as settings):
             return f"{name} = {braces(settings)}"
         case n.Call(function=function, args=args):
             return f"{function}({commas(args)})"
@@ -69,7 +69,7 @@ def commas(items: Iterable[n.Node]) -> str:
     return ", ".join(inline(item) for item in items)
 
 
-def number(value: int | float) -> str:
+def number(value: float) -> str:
     """The shortest text that reads back as the same number."""
     return repr(value)
 

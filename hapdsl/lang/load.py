@@ -6,6 +6,7 @@ import difflib
 import os.path
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Diagnostic, HapError, Report
@@ -164,10 +165,10 @@ def _advice(name: str, importer: Path) -> str:
 
 def _bundle(main: Source, sources: list[Source]) -> Bundle:
     bundle = Bundle(main, sources)
-    tables: dict[type[nodes.Block], dict[str, nodes.Block]] = {
+    tables: dict[type[nodes.Block], dict[str, Any]] = {
         nodes.Def: bundle.defs, nodes.Op: bundle.ops, nodes.Model: bundle.models,
         nodes.Cluster: bundle.clusters, nodes.Program: bundle.programs,
-    }  # type: ignore[dict-item]  # fmt: skip
+    }  # fmt: skip
     report = Report()
     for source in sources:
         for item in source.tree.items:

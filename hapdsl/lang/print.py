@@ -28,14 +28,15 @@ def _body(statements: Sequence[Any], closing: Sequence[str], indent: int) -> Ite
     pad = _keyword_width(statements)
     for i, statement in enumerate(statements):
         above = _above(statement, first=i == 0)
-        if isinstance(statement, n.Block) and (shown := _on_one_line(statement, indent)) is None:
+        shown = _on_one_line(statement, indent) if isinstance(statement, n.Block) else None
+        if isinstance(statement, n.Block) and shown is None:
             yield from lines(rows, indent)
             rows = []
             margin = " " * indent
             yield from (margin + line if line else "" for line in above)
             yield from _block(statement, indent)
             continue
-        row = Row(shown) if isinstance(statement, n.Block) else _row(statement, pad)
+        row = _row(statement, pad) if shown is None else Row(shown)
         rows.append(
             Row(row.left, row.right, row.last, row.kind, row.column, bool(above), statement.trailing, tuple(above))
         )

@@ -69,7 +69,7 @@ class Recovery:
     def _open_braces(self, keep: int) -> list[int]:
         """Where the blocks open around the statement have their `{`."""
         values = self._state.value_stack[: keep - 1]
-        return [v.start_pos for v in values if isinstance(v, Token) and v.type == "LBRACE"]
+        return [v.start_pos or 0 for v in values if isinstance(v, Token) and v.type == "LBRACE"]
 
     def _resume(self, keep: int, at: int) -> bool:
         """Cut the stack and read on at `at`; False where nothing is left to read."""
@@ -100,8 +100,8 @@ class Recovery:
         keep, place = self._cut()
         open_braces = self._open_braces(keep)
         values = self._state.value_stack[: keep - 1]
-        start = max(self._resumed, values[-1].end_pos if values and isinstance(values[-1], Token) else 0)
-        start = min(start, at)
+        before = values[-1].end_pos if values and isinstance(values[-1], Token) else None
+        start = min(at, max(self._resumed, before or 0))
         block = _BLOCK_LINE.search(self._text, self._line_start(start), at + 1)
         if open_braces and block and block.start() >= start - 1:
             return self._missing_brace(block.start(), open_braces)
@@ -111,9 +111,9 @@ class Recovery:
             self._note(Finding("HAP105", f"this `{self._text[opened]}` isn't closed", f"found {describe(kind, found)} where it is still open"), opened)  # fmt: skip
             end, _ = self._end_of_statement(start, opened, braces_only=True)
         elif opened is not None:
-            self._note(Finding("HAP103", f"expected `}}`, found {describe(kind, found)}", f"the `{{` at {self._shown(opened)} isn't closed"), at, len(found))  # fmt: skip
+            self._note(Finding("HAP103", f"expected `}}`, found {describe(kind, found)}", f"the `{{` at {self._shown(opened)} isn't closed"), at, max(1, len(found)))  # fmt: skip
             end = self._text.rfind("\n", 0, at) if kind != "$END" else at
-        elif kind == "$END" and open_braces and not self._words(start, at):
+        elif kind == "$END" and open_braces and "}" in self._accepted():
             suspect = self._suspect(open_braces[-1])
             self._note(Finding("HAP103", "the file ends inside a block: expected `}`", f"the `{{` at {self._shown(suspect)} isn't closed"), at)  # fmt: skip
             return False

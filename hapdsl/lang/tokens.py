@@ -26,7 +26,8 @@ class TooDeep(Exception):
 class Newlines:
     """Lark's `postlex`. It keeps no state between two texts, so one instance serves all."""
 
-    always_accept = ("_SEP",)
+    # NAME, so that a keyword is one only as a whole word: `sumk` is never `sum k`, wherever a name can't stand.
+    always_accept = ("_SEP", "NAME")
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
         """Yield the tokens that the parser sees. Raises TooDeep.

@@ -1,0 +1,206 @@
+"""Files that can't be read, and files that import each other."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.load import load, load_text
+from hapdsl.lang.parse import LARGEST_FILE, parse, parse_file
+from hapdsl.lang.resources import grammar_file, programs_folder, theory_folder
+
+MODEL = "model {} {{\n    x = f(y)\n}}\n"
+
+
+def found(call):
+    """(code, line, column) of each diagnostic, after seconds that must be few."""
+    start = time.perf_counter()
+    with pytest.raises(HapError) as caught:
+        call()
+    assert time.perf_counter() - start < 2
+    assert caught.value.status == 2
+    return [(d.code, d.span.line, d.span.column) for d in caught.value.diagnostics]
+
+
+def test_missing(tmp_path):
+    (tmp_path / "model.hap").write_text(MODEL.format("m"))
+    with pytest.raises(HapError) as caught:
+        parse_file(tmp_path / "modle.hap")
+    assert caught.value.diagnostics[0].code == "HAP120"
+    assert caught.value.diagnostics[0].help == "is it model.hap?"
+    assert found(lambda: parse_file(tmp_path / "no" / "such.hap")) == [("HAP120", 1, 1)]
+    assert found(lambda: parse_file("a\0b")) == [("HAP121", 1, 1)]
+    assert found(lambda: parse_file("x" * 5000)) == [("HAP121", 1, 1)]
+
+
+def test_folder(tmp_path):
+    assert found(lambda: parse_file(tmp_path)) == [("HAP121", 1, 1)]
+
+
+def test_not_allowed(tmp_path):
+    path = tmp_path / "m.hap"
+    path.write_text(MODEL.format("m"))
+    path.chmod(0)
+    if os.access(path, os.R_OK):  # root reads everything
+        assert parse_file(path).items[0].name == "m"
+    else:
+        assert found(lambda: parse_file(path)) == [("HAP121", 1, 1)]
+
+
+def test_not_utf8(tmp_path):
+    path = tmp_path / "latin.hap"
+    path.write_bytes("model m {\n    # é".encode() + b"\xe9 \n}\n")
+    assert found(lambda: parse_file(path)) == [("HAP122", 2, 8)]
+    path.write_bytes("model m { }\n".encode("utf-16"))
+    assert found(lambda: parse_file(path)) == [("HAP122", 1, 1)]
+    path.write_bytes(b"model m {\0 }\n")
+    assert found(lambda: parse_file(path)) == [("HAP125", 1, 10)]
+    path.write_bytes(b"\xef\xbb\xbfmodel m { }\r\n")
+    assert parse_file(path).items[0].span.column == 1
+
+
+def test_empty(tmp_path):
+    path = tmp_path / "empty.hap"
+    for text in ("", " \n\t\n", "# only a comment\n"):
+        path.write_text(text)
+        assert found(lambda: parse_file(path)) == [("HAP124", 1, 1)]
+        assert found(lambda: load(path)) == [("HAP124", 1, 1)]
+
+
+def test_ten_megabytes(tmp_path):
+    path = tmp_path / "large.hap"
+    path.write_text("# a long line of comment and nothing else\n" * 250_000)
+    assert path.stat().st_size > 10_000_000
+    assert found(lambda: parse_file(path)) == [("HAP123", 1, 1)]
+
+
+def test_the_limit_holds_for_what_has_no_size():
+    """Devices and pipes say that they are empty."""
+    assert found(lambda: parse_file("/dev/zero")) == [("HAP123", 1, 1)]
+
+
+def test_as_large_as_allowed_and_wrong(tmp_path):
+    path = tmp_path / "large.hap"
+    path.write_text("(" * (LARGEST_FILE - 1))
+    assert found(lambda: parse_file(path))[0][0] in ("HAP101", "HAP104", "HAP105", "HAP114")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model m {\n    x = " + "(" * 10_000 + "1" + ")" * 10_000 + "\n}\n",
+        "model m {\n    x = " + "[" * 10_000 + "\n}\n",
+        "model m {\n    x = " + "f(" * 10_000 + "1" + ")" * 10_000 + "\n}\n",
+        "model m {\n    x = " + "-" * 10_000 + "y\n}\n",
+        "model m {\n    x = " + "1 + " * 10_000 + "1\n}\n",
+        "model m {\n" + "repeat i in 2 {\n" * 10_000 + "}" * 10_001 + "\n",
+        "program p for m {\n" + "forward {\n" * 10_000 + "\n",
+        "cluster c { device d { " + "a = { " * 10_000 + "}" * 10_002 + "\n",
+        "model m {\n    x = " + ("f(" + "1 + " * 30) * 30 + "1" + ")" * 30 + "\n}\n",
+    ],
+    ids=["parentheses", "open brackets", "calls", "minus", "sum", "repeats", "sections", "settings", "mixed"],
+)
+def test_deep_nesting(text):
+    codes = found(lambda: parse(text))
+    assert codes[0][0] == "HAP104"
+
+
+def test_as_deep_as_allowed_can_be_printed_and_compared():
+    from hapdsl.lang.print import to_text
+
+    text = "model m {\n" + "repeat i in 2 {\n" * 39 + "x = " + "-f(" * 30 + "1 + " * 30 + "y" + ")" * 30 + "\n" + "}\n" * 40
+    tree = parse(text)
+    assert parse(to_text(tree)) == tree
+
+
+# -- imports -------------------------------------------------------------------
+
+
+def test_a_bundle_holds_what_was_imported(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "main.hap").write_text('import "sub/a.hap"\nimport "b.hap"\nprogram p for m { ... }\n')
+    (tmp_path / "sub" / "a.hap").write_text('import "../b.hap"\n' + MODEL.format("m"))
+    (tmp_path / "b.hap").write_text("def d() { return 1 }\nop o() -> [] { flops 1 }\ncluster c { }\n")
+    bundle = load(tmp_path / "main.hap")
+    assert (list(bundle.models), list(bundle.programs), list(bundle.defs)) == (["m"], ["p"], ["d"])
+    assert (list(bundle.ops), list(bundle.clusters)) == (["o"], ["c"])
+    assert [s.path.name for s in bundle.sources] == ["b.hap", "a.hap", "main.hap"]
+    assert bundle.main.path.name == "main.hap"
+    for block in (bundle.models["m"], bundle.defs["d"], bundle.programs["p"]):
+        line = bundle.files[block.span.file].split("\n")[block.span.line - 1]
+        assert line[block.span.column - 1 :].startswith(type(block).__name__.lower())
+
+
+def test_standard_files_are_found_wherever_one_is(tmp_path, monkeypatch):
+    name = next(iter(sorted(programs_folder().rglob("*.hap"))))
+    (tmp_path / "main.hap").write_text(f'import "std/{name.name}"\n')
+    monkeypatch.chdir(tmp_path)
+    bundle = load("main.hap")
+    assert bundle.sources[0].path == name
+    assert bundle.sources[0].text == name.read_text(encoding="utf-8")
+
+
+def test_missing_import(tmp_path):
+    path = tmp_path / "main.hap"
+    (tmp_path / "parts.hap").write_text(MODEL.format("m"))
+    path.write_text('# one\nimport "part.hap"\n  import "std/nothing.hap"\nmodel m { }\n')
+    assert found(lambda: load(path)) == [("HAP130", 2, 1), ("HAP130", 3, 3)]
+    with pytest.raises(HapError) as caught:
+        load(path)
+    assert caught.value.diagnostics[0].help == "is it parts.hap?"
+
+
+def test_odd_import_paths(tmp_path):
+    path = tmp_path / "main.hap"
+    for name in ("", ".", "..", "a\\u0000b".replace("\\u0000", "\\t"), "x" * 5000, "std/", "std/../../hapdsl", "main.hap/x"):
+        path.write_text(f'import "{name}"\nmodel m {{ }}\n')
+        codes = found(lambda: load(path))
+        assert len(codes) == 1 and codes[0][0] in ("HAP121", "HAP130"), name
+        assert codes[0][1:] == (1, 1)
+
+
+def test_import_cycle(tmp_path):
+    for a, b in (("a", "b"), ("b", "c"), ("c", "a")):
+        (tmp_path / f"{a}.hap").write_text(f'import "{b}.hap"\n' + MODEL.format(a))
+    with pytest.raises(HapError) as caught:
+        load(tmp_path / "a.hap")
+    (d,) = caught.value.diagnostics
+    assert (d.code, d.span.line, os.path.basename(d.span.file)) == ("HAP131", 1, "c.hap")
+    assert "a.hap -> b.hap -> c.hap -> a.hap" in d.message
+    (tmp_path / "self.hap").write_text('import "self.hap"\n')
+    assert found(lambda: load(tmp_path / "self.hap")) == [("HAP131", 1, 1)]
+
+
+def test_two_blocks_of_one_name(tmp_path):
+    path = tmp_path / "main.hap"
+    path.write_text(MODEL.format("m") + "cluster m { }\n" + MODEL.format("m"))
+    assert found(lambda: load(path)) == [("HAP132", 5, 1)]
+    path.write_text('import "other.hap"\n' + MODEL.format("m"))
+    (tmp_path / "other.hap").write_text(MODEL.format("m"))
+    assert found(lambda: load(path)) == [("HAP132", 2, 1)]
+
+
+def test_errors_of_all_files_come_together(tmp_path):
+    (tmp_path / "main.hap").write_text('import "a.hap"\nimport "b.hap"\nmodel m { }\n')
+    (tmp_path / "a.hap").write_text("model a { x = }\n")
+    (tmp_path / "b.hap").write_bytes(b"\xff")
+    with pytest.raises(HapError) as caught:
+        load(tmp_path / "main.hap")
+    shown = [(d.code, os.path.basename(d.span.file), d.span.line, d.span.column) for d in caught.value.diagnostics]
+    assert shown == [("HAP101", "a.hap", 1, 15), ("HAP122", "b.hap", 1, 1)]
+
+
+def test_an_unsaved_text_imports_from_its_folder(tmp_path):
+    (tmp_path / "b.hap").write_text(MODEL.format("m"))
+    bundle = load_text('import "b.hap"\nprogram p for m { ... }\n', "main.hap", tmp_path)
+    assert list(bundle.models) == ["m"]
+    assert bundle.main.name == "main.hap"
+
+
+def test_what_ships_is_where_the_code_looks():
+    assert grammar_file().is_file()
+    assert (programs_folder() / "models").is_dir()
+    assert list(theory_folder().glob("*.hap"))

@@ -1,0 +1,99 @@
+"""Broken texts: whatever is deleted, doubled, swapped or thrown in, the answer is a tree or coded diagnostics."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_roundtrip import EXAMPLES
+
+from hapdsl.lang.codes import CODES
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.parse import MOST_ERRORS, parse
+
+_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|\.\.\.|\.\.|->|//|\.?\w[\w.]*|[^\s\w#]|#[^\n]*')
+_BLOCK = re.compile(r"^(?=(?:import|def|op|model|cluster|program)\b)", re.MULTILINE)
+
+
+def answer(text: str) -> list[str]:
+    """The codes found in a text, after making sure that each finding can be shown to a person."""
+    try:
+        parse(text)
+    except HapError as problem:
+        assert 1 <= len(problem.diagnostics) <= MOST_ERRORS
+        lines = re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff"))
+        for d in problem.diagnostics:
+            assert d.code in CODES
+            assert 1 <= d.span.line <= len(lines)
+            assert 1 <= d.span.column <= len(lines[d.span.line - 1]) + 1
+            assert d.span.end_column > d.span.column
+            assert len(d.message.split()) >= 3
+            assert not re.search(r"_SEP|\$END|__ANON|\b[A-Z]{3,}_|Token\(", d.message + d.help)
+        return [d.code for d in problem.diagnostics]
+    return []
+
+
+def _blocks():
+    """The blocks of all examples, small enough to be parsed often."""
+    for path in EXAMPLES:
+        for block in _BLOCK.split(path.read_text(encoding="utf-8")):
+            if block.strip():
+                yield pytest.param(block, id=f"{path.name}:{block.split('(')[0].split('{')[0].strip()[:30]}")
+
+
+def _tokens(block):
+    return [m for m in _TOKEN.finditer(block) if not m[0].startswith("#")]
+
+
+def _sampled(tokens, block, budget):
+    """All tokens of a short block, every n-th of a long one."""
+    step = max(1, len(tokens) * len(block) // (budget * 1000))
+    return tokens[::step]
+
+
+@pytest.mark.parametrize("block", list(_blocks()))
+def test_one_token_deleted(block):
+    assert answer(block) == []
+    for token in _sampled(_tokens(block), block, 1200):
+        answer(block[: token.start()] + " " + block[token.end() :])
+
+
+@pytest.mark.parametrize("block", list(_blocks())[::3])
+def test_one_token_doubled_or_swapped(block):
+    tokens = _sampled(_tokens(block), block, 60)
+    for first, second in zip(tokens, tokens[1:], strict=False):
+        answer(f"{block[: first.end()]} {block[first.start() :]}")
+        answer(block[: first.start()] + second[0] + block[first.end() : second.start()] + first[0] + block[second.end() :])
+
+
+def test_a_file_cut_anywhere_is_told_where_it_ends():
+    text = EXAMPLES[0].read_text(encoding="utf-8")
+    for end in range(1, len(text), 37):
+        answer(text[:end])
+
+
+_PIECES = st.sampled_from(
+    ["model", "program", "p", "for", "m", "{", "}", "(", ")", "[", "]", "@", "R", "S(0)", "=", ":", ",", ";", "\n", "#", '"',
+     "x", "0.5", "3", "..", "...", "->", "repeat", "in", "input", "device", "16 GiB", "op", "attr", "*", "-", "?", "sum", "'", "é", "\t"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(_PIECES, max_size=40).map(" ".join))
+def test_pieces_in_any_order(text):
+    answer(text)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.text(max_size=60))
+def test_any_text(text):
+    answer(text)
+
+
+def test_many_errors_are_cut_off_and_quick():
+    assert len(answer("model m {\n" + "    x = = 3\n" * 5000 + "}\n")) == MOST_ERRORS
+    assert answer("}" * 20000) != []
+    assert answer("x\n" * 20000) != []
+    assert answer('"' * 20001) != []
