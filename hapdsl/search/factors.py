@@ -100,7 +100,10 @@ class FactorGraph:
         numbers = self._scope(scope)
         table_id = self.store.intern(table)
         self._checked(self.store.tables[table_id], tuple(self.sizes[v] for v in numbers))
-        self.scopes.append(numbers)
+        open_ = self._open(numbers)
+        if len(open_) < len(numbers):
+            table_id = self.store.intern(self.store.tables[table_id].reshape([self.sizes[v] for v in open_]))
+        self.scopes.append(open_)
         self.table_ids.append(table_id)
 
     def priced_factor(self, scope: Sequence[int], tensor: ArrayLike) -> None:
@@ -121,9 +124,16 @@ class FactorGraph:
             tensor = array
         table_id = self.store.intern(tensor)
         self._checked(self.store.tables[table_id], (count, *(self.sizes[v] for v in numbers)))
+        open_ = self._open(numbers)
+        if len(open_) < len(numbers):
+            table_id = self.store.intern(self.store.tables[table_id].reshape([count, *(self.sizes[v] for v in open_)]))
         self.components = count
-        self.priced_scopes.append(numbers)
+        self.priced_scopes.append(open_)
         self.priced_ids.append(table_id)
+
+    def _open(self, scope: tuple[int, ...]) -> tuple[int, ...]:
+        """The variables of a scope that leave a choice: one of a single value would only add an axis to every table."""
+        return tuple(v for v in scope if self.sizes[v] > 1)
 
     def copy(self) -> FactorGraph:
         """A graph that can be extended (pinned, say) without changing this one; tables stay shared."""

@@ -32,7 +32,7 @@ from hapdsl.search.space import Choice, Restriction, Space
 
 ROUNDS = 6
 LEAVES = 60  # true evaluations per round; the final proof takes more
-PROOF_LEAVES = 2000
+PROOF_LEAVES = 300
 MOVES = 24
 SCOPE = "these shares: every rule per operator, every offered set of two, in canonical order"
 
@@ -169,7 +169,7 @@ class _Planner:
         fitting = [p for p in pairs if p is not None]
         best = min(fitting, key=lambda p: self.seconds(p.candidate), default=None)
         if solved.pricing.elimination is not None and solved.pricing.elimination.feasible:
-            result = self.search(solved, LEAVES)
+            result = self.search(solved, LEAVES, gap=0.0)
             if result.assignment is not None:
                 pair = self.pair(solved, result.assignment)
                 if pair is not None and (best is None or self.seconds(pair.candidate) < self.seconds(best.candidate)):
@@ -208,7 +208,7 @@ class _Planner:
             solved = self.solve(shares)
             if solved.pricing.elimination is None:
                 return solved.pricing.bound
-            result = self.search(solved, PROOF_LEAVES)
+            result = self.search(solved, PROOF_LEAVES, self.gap)
             self.nodes += result.nodes
             if result.assignment is not None:
                 pair = self.pair(solved, result.assignment)
@@ -232,7 +232,7 @@ class _Planner:
             self.solved[key] = _Solved(space, scheduler, pricing)
         return self.solved[key]
 
-    def search(self, solved: _Solved, leaves: int) -> SearchResult:
+    def search(self, solved: _Solved, leaves: int, gap: float) -> SearchResult:
         elimination = solved.pricing.elimination
         assert elimination is not None
         known: dict[tuple[int, ...], float] = {}
@@ -244,7 +244,7 @@ class _Planner:
             return known[assignment]
 
         left = None if self.time_limit is None else max(0.0, self.time_limit - (time.monotonic() - self.started))
-        return best_first(elimination, price, self.gap, Limits(leaves=leaves, seconds=left), self.cancelled)
+        return best_first(elimination, price, gap, Limits(leaves=leaves, seconds=left), self.cancelled)
 
     def pair(self, solved: _Solved, assignment: tuple[int, ...]) -> _Pair | None:
         candidate = self.candidate_of(solved, assignment)

@@ -131,6 +131,7 @@ class Space:
             self._node(k)
         for name in self.holds:
             self._param(name)
+        self._messages()
 
     def _places(self, k: int, name: str) -> list[int]:
         return [i for i, t in enumerate(self.training.nodes[k].inputs) if t == name]
@@ -231,6 +232,60 @@ class Space:
                     if found is not None:
                         table[a, b] = found[0]
             self._communicate((self.rule_variable[update], variable), table)
+
+    # -- messages that must be sent at all -------------------------------------------
+
+    def _messages(self) -> None:
+        """One flag per kind of shared message: whoever needs such a message needs the flag, and the flag costs its latency once.
+
+        Without them, the latency of grouped collectives would be missing from the bound altogether.
+        """
+        for kind, tensors in (
+            ("all_reduce", self.buckets.gradients),
+            ("reduce_scatter", self.buckets.gradients),
+            ("all_gather", self.buckets.params | self.buckets.updated),
+        ):
+            latency = self._latency(kind)
+            if latency <= 0.0:
+                continue
+            flag: int | None = None
+            for scope, table in self._needs(kind, tensors):
+                if table.any():
+                    if flag is None:
+                        flag = self.graph.variable(f"message {kind}", 2)
+                        self._communicate((flag,), np.array([0.0, latency]))
+                    masked = np.stack([np.where(table, np.inf, 0.0), np.zeros(table.shape)], axis=-1)
+                    self.graph.factor((*scope, flag), masked)
+
+    def _latency(self, kind: str) -> float:
+        """Seconds of an empty message; 0 where a measured curve takes the formula's place."""
+        if any(name.startswith(kind) for name in self.cluster.measured):
+            return 0.0
+        return best_method(kind, np.zeros(len(self.cluster)), 0.0, self.cluster)[1]
+
+    def _needs(self, kind: str, tensors: set[str]) -> list[tuple[tuple[int, ...], np.ndarray]]:
+        """Where the choices of some variables can't do without a message of `kind`: (variables, bool table)."""
+
+        def needed(source: Placement, offer: Offer) -> bool:
+            allowed = steps(source, offer, lambda p, q: 0.0)
+            without = steps(source, offer, lambda p, q: np.inf if conversion(p, q) == kind else 0.0)
+            return allowed is not None and (without is None or without[0] == np.inf)
+
+        found: list[tuple[tuple[int, ...], np.ndarray]] = []
+        for name in sorted(tensors):
+            if name in self.offers:
+                k = self.training.producer[name]
+                j = self.training.nodes[k].outputs.index(name)
+                table = [[needed(r.outputs[j], o) for o in self.offers[name]] for r in self.rules[k]]
+                found.append(((self.rule_variable[k], self.offer_variable[name]), np.array(table)))
+            if name in self.holds:
+                pairs = self.holds[name]
+                found.append(((self.offer_variable[name],), np.array([needed(h, o) for h, o in pairs])))
+                update = self.update_of.get(name)
+                if update is not None:
+                    rows = [[needed(r.outputs[0], (h,)) for h, _ in pairs] for r in self.rules[update]]
+                    found.append(((self.rule_variable[update], self.offer_variable[name]), np.array(rows)))
+        return found
 
     # -- prices of collectives ---------------------------------------------------------
 
