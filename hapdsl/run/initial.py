@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -35,6 +35,23 @@ def initial(
     wanted = None if names is None else set(names)
     kinds = ("param", "frozen", "buffer", "state")
     return {t.name: first(t, seed, dtype) for t in graph.of_kind(*kinds) if wanted is None or t.name in wanted}
+
+
+class Initial(Mapping[str, Tensor]):
+    """The same values, each made when it is asked for and not kept: a rank that cuts its shares never holds a model whole."""
+
+    def __init__(self, graph: TrainingGraph, seed: int = 0, dtype: torch.dtype | None = None) -> None:
+        self._tensors = {t.name: t for t in graph.of_kind("param", "frozen", "buffer", "state")}
+        self._seed, self._dtype = seed, dtype
+
+    def __getitem__(self, name: str) -> Tensor:
+        return first(self._tensors[name], self._seed, self._dtype)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 def first(tensor: Declared, seed: int, dtype: torch.dtype | None = None) -> Tensor:

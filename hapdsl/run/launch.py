@@ -1,0 +1,264 @@
+"""Local processes, one per device, as torchrun would start them.
+
+The parent forks them after it has imported torch (a spawned process takes seconds to do so), holds the store at which
+they meet, so that no port is chosen twice, and reads what they report from pipes: JSON, and tensors as bytes.
+When one fails, the others are ended by their ids and the failure says which one it was and why.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import connection
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hapdsl.lang.diagnostics import Diagnostic, HapError, error
+from hapdsl.run.context import DTYPES
+
+ADDRESS = "127.0.0.1"
+GRACE_S = 1.0  # how long to wait for a better explanation than "the peer is gone"
+END_S = 3.0  # from asking a process to end to ending it
+
+Message = tuple[int, dict[str, Any], Tensor | None]  # rank, header, tensor
+Work = Callable[..., None]  # (Reporter, *arguments), run on every rank with the process group up
+
+
+class Reporter:
+    """The way from a rank to who started it."""
+
+    def __init__(self, pipe: connection.Connection, parent: int) -> None:
+        self._pipe, self._parent = pipe, parent
+
+    def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None:
+        """Report something: `kind`, JSON values, and a tensor's bytes behind them."""
+        if os.getppid() != self._parent:
+            raise SystemExit(1)  # nobody is there to read
+        if tensor is not None:
+            name = next(n for n, d in DTYPES.items() if d == tensor.dtype)
+            header |= {"dtype": name, "shape": list(tensor.shape)}
+        self._pipe.send_bytes(json.dumps({"kind": kind, **header}).encode())
+        if tensor is not None:
+            self._pipe.send_bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def _receive(pipe: connection.Connection) -> tuple[dict[str, Any], Tensor | None]:
+    header = json.loads(pipe.recv_bytes())
+    if "dtype" not in header:
+        return header, None
+    raw, shape, dtype = pipe.recv_bytes(), header["shape"], DTYPES[header["dtype"]]
+    if not math.prod(shape):
+        return header, torch.empty(shape, dtype=dtype)
+    return header, torch.frombuffer(bytearray(raw), dtype=dtype).reshape(shape)
+
+
+def launch(
+    work: Work,
+    processes: int,
+    arguments: Sequence[Any] = (),
+    receive: Callable[[int, dict[str, Any], Tensor | None], None] | None = None,
+    timeout_s: float = 600.0,
+    names: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run `work(reporter, *arguments)` on `processes` ranks and return when all are done.
+
+    `receive(rank, header, tensor)` gets what they report. `timeout_s` is for one collective. `names` are the devices' names,
+    for messages; `environment` is added to that of the ranks. Raises HapError: what a rank raised, or HAP720 with its cause.
+    """
+    context: Any = multiprocessing.get_context("fork" if _can_fork() else "spawn")
+    pipes: list[Any] = []
+    children: list[Any] = []
+    try:
+        for rank in range(processes):
+            ours, theirs = context.Pipe()
+            setting = Setting(rank, processes, timeout_s, dict(environment or {}), os.getpid())
+            child = context.Process(target=_child, args=(theirs, setting, work, tuple(arguments)), daemon=True)
+            child.start()
+            theirs.close()
+            pipes.append(ours)
+            children.append(child)
+        store = dist.TCPStore(ADDRESS, 0, processes, is_master=True, wait_for_workers=False)
+        for ours in pipes:
+            ours.send_bytes(str(store.port).encode())
+        _Watch(pipes, children, receive, names or [f"rank {r}" for r in range(processes)]).run()
+    finally:
+        end(children)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a rank is told at its start."""
+
+    rank: int
+    processes: int
+    timeout_s: float
+    environment: Mapping[str, str]
+    parent: int
+
+
+def _can_fork() -> bool:
+    """Forking is safe where this process has no other threads that may hold a lock."""
+    return sys.platform.startswith("linux") and threading.active_count() == 1 and not torch.cuda.is_initialized()
+
+
+def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments: tuple[Any, ...]) -> None:
+    """A rank's life: meet the others, work, and say what went wrong if something did."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    reporter = Reporter(pipe, setting.parent)
+    try:
+        port = int(pipe.recv_bytes())
+        os.environ.update(
+            {
+                "RANK": str(setting.rank),
+                "LOCAL_RANK": str(setting.rank),
+                "WORLD_SIZE": str(setting.processes),
+                "LOCAL_WORLD_SIZE": str(setting.processes),
+                "MASTER_ADDR": ADDRESS,
+                "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",
+            }
+        )
+        os.environ.update(setting.environment)
+        if sys.platform.startswith("linux"):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        limit = timedelta(seconds=setting.timeout_s)
+        store = dist.TCPStore(ADDRESS, port, setting.processes, is_master=False, timeout=limit)
+        dist.init_process_group("gloo", store=store, rank=setting.rank, world_size=setting.processes, timeout=limit)
+        with torch.no_grad():
+            work(reporter, *arguments)
+        dist.barrier()  # nobody leaves while another still needs it
+        dist.destroy_process_group()
+        reporter.send("done")
+    except HapError as stop:
+        found = [_plain(d) for d in stop.diagnostics]
+        _last_words(reporter, diagnostics=found, status=stop.status)
+    except Exception as problem:  # whatever it is, the parent must hear of it
+        text = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else ''}"
+        _last_words(reporter, message=text, lost=_is_lost_peer(problem))
+    pipe.close()
+
+
+def _last_words(reporter: Reporter, **header: Any) -> None:
+    try:
+        reporter.send("failed", **header)
+    except OSError:
+        pass  # the parent is gone too
+
+
+def _plain(d: Diagnostic) -> dict[str, Any]:
+    return {
+        "code": d.code,
+        "message": d.message,
+        "help": d.help,
+        "file": d.span.file,
+        "line": d.span.line,
+        "column": d.span.column,
+    }
+
+
+def _is_lost_peer(problem: Exception) -> bool:
+    """Does this failure only say that another rank is gone?"""
+    text = str(problem).lower()
+    return isinstance(problem, RuntimeError) and any(
+        word in text
+        for word in ("connection closed", "connection reset", "broken pipe", "gloo", "socket", "timed out", "store")
+    )
+
+
+class _Watch:
+    """Reads reports until all ranks are done, or one has failed."""
+
+    def __init__(self, pipes: Sequence[Any], children: Sequence[Any], receive: Any, names: Sequence[str]) -> None:
+        self.open = dict(enumerate(pipes))
+        self.children, self.receive, self.names = children, receive, names
+        self.done: set[int] = set()
+        self.failures: dict[int, dict[str, Any]] = {}
+
+    def run(self) -> None:
+        deadline = math.inf
+        while self.open and time.monotonic() < deadline:
+            wait_s = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+            for pipe in connection.wait(list(self.open.values()), timeout=wait_s):
+                rank = next(r for r, p in self.open.items() if p is pipe)
+                self.read(rank, pipe)
+            if self.failures and deadline == math.inf:
+                deadline = time.monotonic() + GRACE_S
+            if any(not f.get("lost") for f in self.failures.values()):
+                break
+        if self.failures:
+            raise self.failure()
+
+    def read(self, rank: int, pipe: Any) -> None:
+        try:
+            header, tensor = _receive(pipe)
+        except (EOFError, OSError):
+            del self.open[rank]
+            if rank not in self.done and rank not in self.failures:
+                self.failures[rank] = {"message": self.ending(rank)}
+            return
+        if header["kind"] == "done":
+            self.done.add(rank)
+        elif header["kind"] == "failed":
+            self.failures[rank] = header
+        elif self.receive is not None:
+            self.receive(rank, header, tensor)
+
+    def ending(self, rank: int) -> str:
+        child = self.children[rank]
+        child.join(END_S)
+        code = child.exitcode
+        if code is not None and code < 0:
+            return f"it was ended by signal {-code} ({signal.Signals(-code).name})"
+        return f"it ended with status {code}"
+
+    def failure(self) -> HapError:
+        """The failure that explains the others: one that isn't merely a lost peer, else the first."""
+        rank, header = min(self.failures.items(), key=lambda f: bool(f[1].get("lost")))
+        if "diagnostics" in header:
+            return _again(header, self.names[rank])
+        return error("HAP720", f"process {rank} ({self.names[rank]}) failed: {header['message']}", status=1)
+
+
+def _again(header: Mapping[str, Any], name: str) -> HapError:
+    """The error that a rank raised, raised here."""
+    from hapdsl.lang.nodes import Span
+
+    found = []
+    for d in header["diagnostics"]:
+        span = Span(d["file"], d["line"], d["column"], d["line"], d["column"] + 1)
+        found.append(Diagnostic(d["code"], f"{name}: {d['message']}", span, d["help"]))
+    return HapError(*found, status=header["status"])
+
+
+def end(children: Sequence[Any]) -> None:
+    """End processes that still run, by their ids: first ask, then don't."""
+    for child in children:
+        if child.is_alive():
+            child.terminate()
+    until = time.monotonic() + END_S
+    for child in children:
+        child.join(max(0.0, until - time.monotonic()))
+        if child.is_alive():
+            child.kill()
+            child.join()
+
+
+def outer_rank() -> int | None:
+    """This process' rank where torchrun has started it, else None."""
+    wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    return int(os.environ["RANK"]) if all(name in os.environ for name in wanted) else None

@@ -1,0 +1,321 @@
+"""Training a program on local processes, and the same model on one process beside it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hapdsl.graph.program import Program, Value
+from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.lang.diagnostics import error
+from hapdsl.run.data import Batch, open_feed
+from hapdsl.run.distributed import Rank
+from hapdsl.run.initial import Initial, initial
+from hapdsl.run.launch import launch, outer_rank
+from hapdsl.run.pieces import assemble, ranges, sizes
+from hapdsl.run.reference import Reference, advance
+from hapdsl.theory.instance import FLOATS
+
+Progress = Callable[[int, float], None]  # steps done, loss of the last one
+
+
+class Sink(Protocol):
+    """Where a rank reports to."""
+
+    def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None: ...
+
+
+@dataclass
+class RunResult:
+    """What a run gave. `step_s` is the median over steps, the first left out, of the slowest rank's seconds.
+
+    `loss_diff` is the largest difference of loss over the run to one process, `param_diff` the largest difference of a
+    parameter's element at the end; None where no such run was asked for. `final` holds parameters, buffers and state.
+    """
+
+    steps: int
+    step_s: float
+    loss: list[float]
+    loss_diff: float | None = None
+    param_diff: float | None = None
+    reference_loss: list[float] | None = None
+    reference_step_s: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    final: dict[str, Tensor] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys that `hapdsl run --json` prints; None for numbers that aren't finite."""
+        found: dict[str, Any] = {
+            "steps": self.steps,
+            "step_s": _finite(self.step_s),
+            "loss": [_finite(x) for x in self.loss],
+            "metrics": {n: _finite(x) for n, x in self.metrics.items()},
+        }
+        if self.loss_diff is not None and self.param_diff is not None:
+            found |= {"loss_diff": _finite(self.loss_diff), "param_diff": _finite(self.param_diff)}
+        return found
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every rank is told. `collect` brings the final parameters and state back."""
+
+    program: Program
+    steps: int
+    data: str
+    seed: int
+    dtype: torch.dtype | None
+    allow: Set[str]
+    collect: bool
+    every: int
+
+
+def train(
+    program: Program,
+    nproc: int,
+    steps: int,
+    data: str = "random",
+    seed: int = 0,
+    reference: bool = False,
+    progress: Progress | None = None,
+    dtype: torch.dtype | None = None,
+    allow: Set[str] = frozenset(),
+    collect: bool = True,
+    names: list[str] | None = None,
+    timeout_s: float = 600.0,
+) -> RunResult | None:
+    """Train `program` for `steps` steps on `nproc` local processes (or as one rank of an existing torchrun).
+
+    `reference` trains the same model on one process afterwards, from the same seed and on the same batches.
+    Returns None on ranks of a torchrun that aren't the first. Raises HapError: HAP718 another number of processes
+    than devices, HAP719 no steps, HAP71x data that doesn't fit, HAP720 a process that failed, and what kernels raise.
+    """
+    outer = outer_rank()
+    devices = program.layout.devices
+    if outer is None and nproc != devices:
+        raise error("HAP718", f"{nproc} processes for a program on {devices} devices", help=f"--nproc {devices}")
+    if steps < 1:
+        raise error("HAP719", f"{steps} steps: there is nothing to run", help="--steps 1 or more")
+    open_feed(data, program.graph, seed).batch(1)  # what is wrong with the data is said before processes start
+    job = Job(program, steps, data, seed, dtype, allow, collect or reference, max(1, steps // 50))
+    gathered = Gathered(progress)
+    if outer is None:
+        launch(work, nproc, (job,), gathered.receive, timeout_s, names)
+    elif not _under_torchrun(job, gathered):
+        return None
+    result = gathered.result(program, steps)
+    if reference:
+        _compare(result, program.graph, job)
+    return result
+
+
+def _under_torchrun(job: Job, gathered: Gathered) -> bool:
+    """This process' part of an existing torchrun; is it the first rank?"""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    try:
+        with torch.no_grad():
+            work(gathered, job)
+        dist.barrier()
+        return dist.get_rank() == 0
+    finally:
+        dist.destroy_process_group()
+
+
+class Gathered:
+    """Collects what the first rank reports; under torchrun it is that rank's sink itself."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.header: dict[str, Any] = {}
+        self.final: dict[str, Tensor] = {}
+
+    def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None:
+        self.receive(0, {"kind": kind, **header}, tensor)
+
+    def receive(self, rank: int, header: dict[str, Any], tensor: Tensor | None) -> None:
+        match header["kind"]:
+            case "step" if self.progress is not None:
+                self.progress(header["step"], header["loss"])
+            case "result":
+                self.header = header
+            case "final":
+                assert tensor is not None
+                self.final[header["name"]] = tensor
+
+    def result(self, program: Program, steps: int) -> RunResult:
+        seconds = self.header["seconds"]
+        median = statistics.median(seconds[1:] or seconds)
+        return RunResult(steps, median, self.header["loss"], metrics=self.header["metrics"], final=self.final)
+
+
+def work(sink: Sink, job: Job) -> None:
+    """One rank's training; the first rank reports."""
+    graph = job.program.graph
+    rank = Rank(job.program, job.dtype, job.seed, job.allow)
+    rank.load(Initial(graph, job.seed, job.dtype))
+    feed = open_feed(job.data, graph, job.seed)
+    scalars = _Scalars(rank)
+    seconds: list[float] = []
+    for step in range(1, job.steps + 1):
+        fed = rank.feed(feed.batch(step))
+        start = time.perf_counter()
+        goals = rank.step(fed)
+        seconds.append(time.perf_counter() - start)
+        scalars.add(goals)
+        if step % job.every == 0 or step == job.steps:
+            scalars.settle()
+            if rank.rank == 0:
+                sink.send("step", step=step, loss=scalars.loss[-1] if scalars.loss else math.nan)
+    slowest = torch.tensor(seconds, dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    if rank.rank == 0:
+        sink.send("result", loss=scalars.loss, metrics=scalars.metrics, seconds=slowest.tolist())
+    if job.collect:
+        for value, local in rank.held.items():
+            whole = collect(rank, value, local)
+            if whole is not None:
+                sink.send("final", whole, name=value.tensor)
+
+
+class _Scalars:
+    """Losses and metrics of a rank's steps: kept local, and added up over the ranks now and then, outside the timed steps."""
+
+    def __init__(self, rank: Rank) -> None:
+        graph, goals = rank.program.graph, rank.lowered.goals
+        named = {n: goals.outputs[n] for n in graph.metrics if n in goals.outputs and not graph.tensors[n].shape}
+        self.names = (["loss"] if goals.loss is not None else []) + list(named)
+        self.values = ([goals.loss] if goals.loss is not None else []) + list(named.values())
+        coordinate = rank.program.layout.coordinates[rank.rank]
+        self.weights = torch.tensor(
+            [float(all(coordinate[a] == 0 for a, p in enumerate(v.placement) if p.kind == "R")) for v in self.values],
+            dtype=torch.float64,
+        )
+        self.pending: list[Tensor] = []
+        self.loss: list[float] = []
+        self.metrics: dict[str, float] = {}
+
+    def add(self, goals: dict[Value, Tensor]) -> None:
+        if self.values:
+            self.pending.append(torch.stack([goals[v].double() for v in self.values]))
+
+    def settle(self) -> None:
+        if not self.pending:
+            return
+        # a replica that doesn't count is left out by its weight: 0 times an infinite loss wouldn't be 0
+        rows = torch.where(self.weights > 0, torch.stack(self.pending), 0)
+        self.pending = []
+        dist.all_reduce(rows)
+        for k, name in enumerate(self.names):
+            if k == 0 and name == "loss":
+                self.loss += rows[:, k].tolist()
+            else:
+                self.metrics[name] = float(rows[-1, k])
+
+
+def collect(rank: Rank, value: Value, local: Tensor) -> Tensor | None:
+    """The global tensor of a value on the first rank, None on the others. Raises HapError HAP708 for replicas that differ."""
+    if rank.rank:
+        if local.numel():
+            dist.send(local.contiguous(), 0)
+        return None
+    locals = [local]
+    for device in range(1, rank.program.layout.devices):
+        other = local.new_empty(sizes(ranges(rank.program, value, device)))
+        if other.numel():
+            dist.recv(other, device)
+        locals.append(other)
+    return assemble(rank.program, value, locals, tolerance=1e-6)
+
+
+def train_alone(
+    graph: TrainingGraph,
+    steps: int,
+    data: str,
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+    allow: Set[str] = frozenset(),
+) -> RunResult:
+    """Train the graph on this process with the reference executor, as `train` does on several."""
+    scalars = [n for n in graph.metrics if not graph.tensors[n].shape]
+    keep = {*([graph.loss] if graph.loss else []), *scalars, *graph.updates.values()}
+    executor = Reference(graph, dtype, seed, allow, keep)
+    feed = open_feed(data, graph, seed)
+    held = initial(graph, seed, dtype)
+    loss: list[float] = []
+    seconds: list[float] = []
+    made: dict[str, Tensor] = {}
+    with torch.no_grad():
+        for step in range(1, steps + 1):
+            batch = feed.batch(step)
+            start = time.perf_counter()
+            made = executor.step({**held, **batch}, step)
+            seconds.append(time.perf_counter() - start)
+            held = advance(graph, held, made)
+            if graph.loss:
+                loss.append(float(made[graph.loss]))
+    metrics = {n: float(made[n]) for n in scalars if n in made}
+    return RunResult(steps, statistics.median(seconds[1:] or seconds), loss, metrics=metrics, final=held)
+
+
+def _compare(result: RunResult, graph: TrainingGraph, job: Job) -> None:
+    alone = train_alone(graph, job.steps, job.data, job.seed, job.dtype, job.allow)
+    result.reference_loss, result.reference_step_s = alone.loss, alone.step_s
+    result.loss_diff = max((abs(a - b) for a, b in zip(result.loss, alone.loss, strict=True)), default=0.0)
+    params = [t.name for t in graph.of_kind("param") if t.name in result.final]
+    gaps = [(result.final[n].double() - alone.final[n].double()).abs().max() for n in params]
+    result.param_diff = float(max(gaps)) if gaps else 0.0
+
+
+def evaluate(graph: TrainingGraph, held: dict[str, Tensor], samples: Batch, allow: Set[str] = frozenset()) -> float:
+    """The share of `samples` whose label has the largest output: the forward pass on one device, without dropout.
+
+    `held` are parameters and buffers. Samples go through in batches of the model's own size, the last one filled up.
+    Raises HapError HAP712 where the model has no output [batch, classes] beside a label [batch].
+    """
+    label = next((t for t in graph.of_kind("input") if t.dtype not in FLOATS and len(t.shape) == 1), None)
+    fits = [
+        n
+        for n in graph.outputs
+        if label and len(graph.tensors[n].shape) == 2 and graph.tensors[n].shape[0] == label.shape[0]
+    ]
+    if label is None or not fits:
+        raise error(
+            "HAP712",
+            "accuracy needs an output [batch, classes] and a label [batch]",
+            help="add `output z` to the model",
+        )
+    executor = Reference(graph, allow=allow, keep=[fits[0]], nodes=_forward(graph, fits[0]))
+    size, total, right = label.shape[0], len(samples[label.name]), 0
+    with torch.no_grad():
+        for start in range(0, total, size):
+            chosen = (torch.arange(start, start + size)) % total
+            made = executor.step({**held, **{n: t[chosen] for n, t in samples.items()}})[fits[0]]
+            hits = made.argmax(-1) == samples[label.name][chosen]
+            right += int(hits[: min(size, total - start)].sum())
+    return right / total
+
+
+def _forward(graph: TrainingGraph, output: str) -> list[Node]:
+    """The calls that an output depends on, with dropout switched off."""
+    wanted, found = {output}, []
+    for node in reversed(graph.nodes):
+        if any(t in wanted for t in node.outputs):
+            wanted.update(node.inputs)
+            if node.op == "dropout":
+                still = replace(node.instance, attributes={**node.instance.attributes, "p": 0.0})
+                node = replace(node, instance=still)
+            found.append(node)
+    return found[::-1]
