@@ -148,11 +148,26 @@ TEXT: dict[str, Explanation] = {
 
 # -- HAP2xx: names and models --------------------------------------------------
 
-MODELS: dict[str, Explanation] = {}
+MODELS: dict[str, Explanation] = {
+    "HAP240": Explanation("no model", "The file and what it imports declare no model, and this needs one."),
+    "HAP241": Explanation("which model?", "The file has several models: name one with --model."),
+    "HAP242": Explanation(
+        "an unknown model",
+        "A program says which model it is for, and --model which one is planned. Models are declared in the file or imported by it.",
+        "program mine for mpl { … }",
+        "program mine for mlp { … }",
+    ),
+}
 
 # -- HAP3xx: shapes, dtypes, operators, theory ---------------------------------
 
-THEORY: dict[str, Explanation] = {}
+THEORY: dict[str, Explanation] = {
+    "HAP317": Explanation(
+        "a standard operator written down again",
+        "A warning: the file declares an operator of the standard theory with the same operands, attributes and outputs. The "
+        "standard one is used, so whatever this one says in its body has no effect.",
+    ),
+}
 
 # -- HAP4xx: clusters and units ------------------------------------------------
 
@@ -249,11 +264,34 @@ CLUSTERS: dict[str, Explanation] = {
         "bandwidth = 12 GB/s",
     ),
     "HAP492": Explanation("a quantity is out of range", "The amount in SI units isn't a finite number."),
+    "HAP421": Explanation("which cluster?", "The file has several clusters: name one, as NAME, FILE or FILE:NAME."),
+    "HAP422": Explanation("an unknown cluster", "A cluster is named as NAME (declared or imported here), FILE or FILE:NAME; std/NAME.hap comes with hapdsl."),
+    "HAP423": Explanation("no cluster", "The file that should describe the hardware declares no cluster."),
+    "HAP424": Explanation(
+        "a program on an unknown cluster",
+        "Behind `on` stands a cluster that the file declares or imports; it tells how many devices the program has.",
+        "program mine for mlp on lba { … }",
+        "program mine for mlp on lab { … }",
+    ),
 }
 
 # -- HAP5xx: programs ----------------------------------------------------------
 
-PROGRAMS: dict[str, Explanation] = {}
+PROGRAMS: dict[str, Explanation] = {
+    "HAP580": Explanation("no program", "The file declares no program, and this needs one: `hapdsl plan FILE -o OUT` writes one."),
+    "HAP581": Explanation("which program?", "The file has several programs: name one with --program."),
+    "HAP582": Explanation("an unknown program", "--program names one of the file's programs."),
+    "HAP583": Explanation(
+        "a program's parameters",
+        "A program sets parameters of its model by name, each once.",
+        "program p for mlp(512) { … }",
+        "program p for mlp(batch = 512) { … }",
+    ),
+    "HAP584": Explanation(
+        "a sketch can't do this",
+        "A sketch leaves lines (`...`) or placements (`?`) open, so it has no cost and can't be run. Its complete form can.",
+    ),
+}
 
 # -- HAP6xx: plans, search, shares ---------------------------------------------
 
@@ -267,6 +305,15 @@ RUNNING: dict[str, Explanation] = {}
 
 VIEWS: dict[str, Explanation] = {
     "HAP890": Explanation("an unknown code", "`hapdsl explain` knows the codes that stand in diagnostics, such as HAP101."),
+    "HAP850": Explanation("a command line that can't be read", "`hapdsl COMMAND --help` shows what a command takes."),
+    "HAP851": Explanation(
+        "a setting that can't be read",
+        "--set gives a parameter of the model a number, true or false, of the kind of its default.",
+        "--set layers:24",
+        "--set layers=24",
+    ),
+    "HAP852": Explanation("a file can't be written", "The folder is missing, or writing there isn't allowed, or the disk is full."),
+    "HAP899": Explanation("an error inside hapdsl", "This is a fault of hapdsl, not of your input. The message says how to report it."),
 }
 
 CODES: dict[str, Explanation] = {

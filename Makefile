@@ -1,0 +1,66 @@
+# `make demo` and `make test` do all the set-up themselves; a second call is fast.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p >/dev/null 2>&1 \
+            && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: help demo test check lint types contracts pytest clean
+
+help:
+	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
+	@echo 'make test    set up, then make check'
+	@echo 'make check   ruff, mypy, import-linter, pytest (in an environment that is set up)'
+	@echo 'make clean   remove what the above made'
+
+demo: $(VENV)/.demo
+	@$(BIN)/python -m hapdsl.demo
+
+test: $(VENV)/.test
+	@$(MAKE) --no-print-directory check
+
+check: lint types contracts pytest
+
+lint:
+	$(BIN)/ruff check .
+
+types:
+	$(BIN)/mypy
+
+contracts:
+	$(BIN)/lint-imports --no-cache
+
+pytest:
+	$(BIN)/python -m pytest
+
+# -- set-up ----------------------------------------------------------------------
+
+# torch goes first, by itself: pins say which, and the rest then finds it installed.
+$(VENV)/.torch: constraints.txt | $(VENV)/.made
+	@echo 'installing torch (once, about a minute)' >&2
+	@$(PIP) torch
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	@$(PIP) -e '.[digits]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.torch pyproject.toml
+	@$(PIP) -e '.[test]'
+	@touch $@ $(VENV)/.demo
+
+# Some systems have Python without ensurepip; then the pip that is there fills the environment.
+$(VENV)/.made:
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed' >&2; exit 2; }
+	@echo 'making $(VENV) with $(PYTHON)' >&2
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
+	    && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	@# Pictures need graphviz's dot; without it everything else works.
+	@command -v dot >/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null 2>&1 \
+	    && { apt-get install -qq -y --no-install-recommends graphviz >/dev/null 2>&1 \
+	         || { apt-get update -qq >/dev/null 2>&1; apt-get install -qq -y --no-install-recommends graphviz >/dev/null 2>&1; }; }; } || true
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
