@@ -1,0 +1,92 @@
+"""The command line: `hapdsl VERB …`. Each verb lives in `hapdsl/commands/` and is imported when it is called.
+
+stdout is data, stderr is narration. Exit status: 0 done and the answer is yes, 1 done and the answer is no, 2 bad
+input, 130 interrupted, 70 a fault of hapdsl itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from hapdsl.commands.output import Output, fault, fault_status
+
+# Shown by --help without importing anything.
+VERBS = {
+    "check": "Prove programs, or say what is wrong at which line.",
+    "fmt": "Print files in the canonical form.",
+    "plan": "Find a program and shares for a model on a cluster.",
+    "cost": "Price programs on a cluster.",
+    "run": "Run a program on local processes.",
+    "draw": "Draw a model or a program.",
+    "explore": "Open the explorer.",
+    "explain": "Say what a diagnostic's code means.",
+    "version": "Print the version.",
+}
+
+
+class Verbs(click.Group):
+    """A group whose commands are imported by name, so that `hapdsl --help` starts at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        found = importlib.import_module(f"hapdsl.commands.{cmd_name}").command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda ctx, _, value: _version(ctx) if value else None, help="Print the version.")  # fmt: skip
+def cli() -> None:
+    """Plan, prove and run one model on devices that differ.
+
+    A model, a cluster and a program are text (.hap). `hapdsl VERB --help` says what a verb takes.
+    """
+
+
+def _version(ctx: click.Context) -> None:
+    from hapdsl import __version__
+
+    click.echo(f"hapdsl {__version__}")
+    ctx.exit(0)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status. Nothing that a user types leaves a traceback."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may not know every character
+    out = Output(json="--json" in arguments)
+    try:
+        status = cli.main(args=arguments, prog_name="hapdsl", obj=out, standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except BrokenPipeError:
+        # Whoever read our output has enough. Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except BaseException as problem:
+        status = fault_status(problem)
+        try:
+            fault(out, problem)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""`hapdsl check FILE…`"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from hapdsl.commands.output import Output, json_option
+from hapdsl.lang.diagnostics import Diagnostic, HapError
+
+if TYPE_CHECKING:
+    from hapdsl.workbench import Workbench
+
+
+@dataclass
+class _Findings:
+    """What one run of check found, each thing once."""
+
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    proven: list[str] = field(default_factory=list)
+
+    def add(self, *found: Diagnostic) -> bool:
+        """Keep what is new; True if an error is among what came."""
+        known = {(d.code, d.span, d.message) for d in self.diagnostics}
+        self.diagnostics.extend(d for d in found if (d.code, d.span, d.message) not in known)
+        return any(d.severity == "error" for d in found)
+
+
+@click.command("check")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--numeric", is_flag=True, help="Also run each complete program, small, beside one device.")
+@json_option
+@click.pass_obj
+def command(out: Output, files: tuple[str, ...], numeric: bool) -> int:
+    """Prove the programs of FILEs, or say what is wrong at which line and what would make it right.
+
+    Models are elaborated, clusters read and operators looked at as well. A sketch is fine as long as its lines are.
+    """
+    from hapdsl.workbench import Workbench, status_of
+
+    found = _Findings()
+    for file in dict.fromkeys(files):
+        try:
+            bench = Workbench(file)
+        except HapError as problem:
+            found.add(*problem.diagnostics)
+            continue
+        _check(bench, found, numeric)
+        found.texts.update(bench.files)
+    out.diagnose(found.diagnostics, found.texts)
+    errors = [d for d in found.diagnostics if d.severity == "error"]
+    result = {"ok": not errors, "diagnostics": [d.as_json() for d in found.diagnostics], "proven": found.proven}
+    out.data(result, "\n".join(found.proven))
+    if errors and not out.json:
+        out.say(f"{len(errors)} error{'s' * (len(errors) != 1)}")
+    return status_of(errors)
+
+
+def _check(bench: Workbench, found: _Findings, numeric: bool) -> None:
+    """Everything that one file's own blocks say."""
+    from hapdsl.cluster import build as build_cluster
+    from hapdsl.lang import nodes
+    from hapdsl.lang.diagnostics import Report
+
+    name = bench.bundle.main.name
+    try:
+        ops = bench.ops
+    except HapError as problem:
+        found.add(*problem.diagnostics)
+        return  # no model can be read without its operators
+    if own := [op for op in bench.bundle.of_main(nodes.Op) if ops[op.name].span == op.span]:
+        _operators(bench, [op.name for op in own], found)
+    for cluster in bench.bundle.of_main(nodes.Cluster):
+        assert isinstance(cluster, nodes.Cluster)
+        report = Report()
+        try:
+            built = build_cluster(cluster, report)
+            found.add(*report)
+            found.proven.append(f"{name}: cluster {cluster.name}, {len(built)} device{'s' * (len(built) != 1)}")
+        except HapError as problem:
+            found.add(*problem.diagnostics)
+    for model in bench.bundle.of_main(nodes.Model):
+        assert isinstance(model, nodes.Model)
+        if any(p.default is None for p in model.parameters):
+            continue  # whoever uses it says what it is; programs do so below
+        try:
+            graph = bench.graph(model.name)
+            parameters = sum(t.elements for t in graph.of_kind("param"))
+            found.proven.append(f"{name}: model {model.name}, {len(graph.nodes)} operator calls, {parameters:,} parameters")
+        except HapError as problem:
+            found.add(*problem.diagnostics)
+    for program in bench.programs():
+        _program(bench, program.name, found, numeric)
+    found.add(*bench.notes)
+
+
+def _program(bench: Workbench, name: str, found: _Findings, numeric: bool) -> None:
+    program = bench.program(name)
+    try:
+        checked = bench.checked(program)
+    except HapError as problem:
+        found.add(*problem.diagnostics)
+        return
+    if found.add(*checked.diagnostics):
+        return
+    lines = len(checked.program.instructions)
+    devices = checked.program.layout.devices
+    what = "a sketch, nothing against it" if checked.sketch else f"{lines} instructions, proven"
+    on = program.cluster or f"{devices} devices"
+    if numeric and not checked.sketch:
+        from hapdsl.run.validate import compare
+
+        try:
+            what += f"; {compare(checked.program)}"
+        except HapError as problem:
+            found.add(*problem.diagnostics)
+            return
+    found.proven.append(f"{bench.bundle.main.name}: program {name} for {program.model} on {on}, {what}")
+
+
+def _operators(bench: Workbench, names: list[str], found: _Findings) -> None:
+    """Rules of a file's own operators hold on paper by construction; numbers show that their kernels agree."""
