@@ -122,7 +122,7 @@ TEXT: dict[str, Explanation] = {
     ),
     "HAP123": Explanation(
         "a file is too large",
-        "Files up to 4 MiB are read; a program of a model with a hundred layers takes a hundredth of that when its layers are "
+        "Files up to 2 MiB are read; a program of a model with a hundred layers takes a hundredth of that when its layers are "
         "rolled into `repeat`.",
     ),
     "HAP124": Explanation("a file without any block", "A file holds at least one import, def, op, model, cluster or program."),

@@ -106,7 +106,11 @@ class _Attacher:
             inner = self._until(brace)
             body: Sequence[Any] = getattr(statement, "body")  # noqa: B009 (every kind of block has one)
             start = (body[0].span.line, body[0].span.column) if body else (span.end_line, span.end_column)
-            if self._next < len(self._comments) and (c := self._comments[self._next]).line == brace[0] and c.place < start:
+            if (
+                self._next < len(self._comments)
+                and (c := self._comments[self._next]).line == brace[0]
+                and c.place < start
+            ):
                 changes["trailing"] = c.text
                 self._next += 1
             new, closing = self.body(body, (span.end_line, span.end_column))

@@ -86,11 +86,11 @@ def describe(kind: str, found: str) -> str:
 
 def _hint(fault: Fault) -> str:
     before = fault.words[-1] if fault.words else ""
-    if fault.found in ("//", "/*") and not fault.words:
+    if fault.found in ("//", "/") and not fault.words:
         return "a comment starts with #"
-    if fault.found == "=" and before == "=":
+    if fault.found == "=" and "=" in fault.words:
         return "one `=` binds a name; there are no comparisons"
-    if before == "S" and "(" in fault.accepted or before == "s" and fault.found in ("(", "["):
+    if (before == "S" and "(" in fault.accepted) or (before == "s" and fault.found in ("(", "[")):
         return "a shard names its dim: S(0)"
     if "UNIT" in fault.accepted:
         return "quantities carry units: 14 TFLOP/s, 16 GiB, 10 us"

@@ -118,7 +118,9 @@ class _Loader:
     def _import(self, item: nodes.Import, importer: Path, chain: tuple[Path, ...]) -> None:
         target = _resolve(item.path, importer)
         if target is None:
-            self.report.add("HAP130", f"there is no file {item.path} to import", item.span, _advice(item.path, importer))
+            self.report.add(
+                "HAP130", f"there is no file {item.path} to import", item.span, _advice(item.path, importer)
+            )
         elif (real := _real(target)) in chain:
             names = [p.name for p in chain[chain.index(real) :]] + [real.name]
             self.report.add("HAP131", f"these files import each other: {' -> '.join(names)}", item.span, "move what both need into a third file")  # fmt: skip

@@ -17,7 +17,7 @@ from hapdsl.lang.resources import grammar_file
 from hapdsl.lang.syntax import Recovery
 from hapdsl.lang.tokens import Newlines, TooDeep
 
-LARGEST_FILE = 4 * 2**20
+LARGEST_FILE = 2 * 2**20
 MOST_ERRORS = 20
 
 # The builder belongs to the parser, which is built once a process: one text at a time.

@@ -15,7 +15,9 @@ def render(diagnostic: Diagnostic, source_text: str | None = None) -> str:
     WIDEST_LINE is clipped around the caret.
     """
     span = diagnostic.span
-    place = f"{span.file or '<text>'}:{span.line}:{span.column}: " if span.line else f"{span.file}: " if span.file else ""
+    place = (
+        f"{span.file or '<text>'}:{span.line}:{span.column}: " if span.line else f"{span.file}: " if span.file else ""
+    )
     parts = [f"{place}{diagnostic.severity} {diagnostic.code}: {diagnostic.message}"]
     source = _line(source_text, span.line) if source_text is not None and span.line else None
     if source is not None:

@@ -21,9 +21,12 @@ from hapdsl.lang.nodes import Span
 # A terminal that tells each place where a statement may begin from all others.
 _STARTERS = {"MODEL": "", "INPUT": "model", "TORCH": "op", "DEVICE": "cluster", "PIN": "program"}
 _SIGNS = re.compile(r'"(?:[^"\\\n]|\\.)*"?|#[^\n]*|[()\[\]{}\n;]')
+_BRACES = re.compile(r'"(?:[^"\\\n]|\\.)*"?|#[^\n]*|[{}]')
 _WORD = re.compile(r'"(?:[^"\\\n]|\\.)*"?|#[^\n]*|\.*\w[\w.]*|\S')
 _BETWEEN = re.compile(r"(?:[ \t\f\n;]|#[^\n]*)*")
-_BLOCK_LINE = re.compile(rf"^(?:{'|'.join(BLOCKS)})[ \t]+[\"\w]", re.MULTILINE)
+_BLOCK_LINE = re.compile(rf"^(?:{'|'.join(BLOCKS)})[ \t]+[\"\w{{]", re.MULTILINE)
+# No statement is longer than this; without a limit a large file full of errors would take minutes.
+_FURTHEST = 50_000
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 
 
@@ -106,7 +109,8 @@ class Recovery:
         if open_braces and block and block.start() >= start - 1:
             return self._missing_brace(block.start(), open_braces)
         end, unclosed = self._end_of_statement(start, at)
-        opened = self._opened(start, at, unclosed, kind)
+        # A character that begins no token is the fault itself, whatever is still open.
+        opened = self._opened(start, at, unclosed, kind) if kind else None
         if opened is not None and self._text[opened] != "{":
             self._note(Finding("HAP105", f"this `{self._text[opened]}` isn't closed", f"found {describe(kind, found)} where it is still open"), opened)  # fmt: skip
             end, _ = self._end_of_statement(start, opened, braces_only=True)
@@ -191,7 +195,7 @@ class Recovery:
     def _suspect(self, innermost: int, before: int | None = None) -> int:
         """The `{` whose `}` is probably the missing one: the first that a `}` of another indentation closes."""
         stack: list[int] = []
-        for match in _SIGNS.finditer(self._text, 0, len(self._text) if before is None else before):
+        for match in _BRACES.finditer(self._text, 0, len(self._text) if before is None else before):
             if match[0] == "{":
                 stack.append(match.start())
             elif match[0] == "}" and stack:
@@ -240,7 +244,7 @@ class Recovery:
         return (len(self._text) if candidate is None else candidate), stack
 
     def _signs(self, start: int, braces_only: bool) -> Iterator[tuple[int, str]]:
-        for match in _SIGNS.finditer(self._text, start):
+        for match in _SIGNS.finditer(self._text, start, min(len(self._text), start + _FURTHEST)):
             sign = match[0]
             if sign[0] not in '"#' and not (braces_only and sign in "()[]"):
                 yield match.start(), sign

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from lark import Token
@@ -10,6 +11,7 @@ from lark import Token
 DEEPEST_EXPRESSION = 100
 DEEPEST_BLOCK = 40
 
+_COMMENT = re.compile(r"#[^\n]*")
 _OPENING = frozenset("([")
 _CLOSING = frozenset(")]")
 _OPERATORS = frozenset(("+", "-", "*", "/", "//", "%"))
@@ -39,7 +41,7 @@ class Newlines:
         blocks = depth = 0
         for token in stream:
             if token.type == "_SEP":
-                if len(chained) > 1 and ";" not in token.split("#", 1)[0]:
+                if len(chained) > 1 and ";" not in _COMMENT.sub("", token):
                     continue
                 chained, depth = [0], 0
             elif token == ",":

@@ -81,7 +81,9 @@ def _closest(unit: str, wanted: str) -> str:
     candidates = list(UNITS[wanted])
     if unit.upper().endswith("FLOPS") and wanted == "FLOP/s":
         return f"write {unit[:-5]}FLOP/s"
-    bits = spelled.replace("b/s", "bit/s") if spelled.endswith("b/s") else spelled + "it" if spelled.endswith("b") else ""
+    bits = (
+        spelled.replace("b/s", "bit/s") if spelled.endswith("b/s") else spelled + "it" if spelled.endswith("b") else ""
+    )
     if bits in candidates:
         return f"{bits} for bits ({spelled.replace('b', 'B')} would be bytes, eight times as much)"
     folded = {c.lower(): c for c in reversed(candidates)}

@@ -111,7 +111,17 @@ def test_deep_nesting(text):
 def test_as_deep_as_allowed_can_be_printed_and_compared():
     from hapdsl.lang.print import to_text
 
-    text = "model m {\n" + "repeat i in 2 {\n" * 39 + "x = " + "-f(" * 30 + "1 + " * 30 + "y" + ")" * 30 + "\n" + "}\n" * 40
+    text = (
+        "model m {\n"
+        + "repeat i in 2 {\n" * 39
+        + "x = "
+        + "-f(" * 30
+        + "1 + " * 30
+        + "y"
+        + ")" * 30
+        + "\n"
+        + "}\n" * 40
+    )
     tree = parse(text)
     assert parse(to_text(tree)) == tree
 
@@ -155,7 +165,16 @@ def test_missing_import(tmp_path):
 
 def test_odd_import_paths(tmp_path):
     path = tmp_path / "main.hap"
-    for name in ("", ".", "..", "a\\u0000b".replace("\\u0000", "\\t"), "x" * 5000, "std/", "std/../../hapdsl", "main.hap/x"):
+    for name in (
+        "",
+        ".",
+        "..",
+        "a\\u0000b".replace("\\u0000", "\\t"),
+        "x" * 5000,
+        "std/",
+        "std/../../hapdsl",
+        "main.hap/x",
+    ):
         path.write_text(f'import "{name}"\nmodel m {{ }}\n')
         codes = found(lambda: load(path))
         assert len(codes) == 1 and codes[0][0] in ("HAP121", "HAP130"), name
@@ -204,3 +223,10 @@ def test_what_ships_is_where_the_code_looks():
     assert grammar_file().is_file()
     assert (programs_folder() / "models").is_dir()
     assert list(theory_folder().glob("*.hap"))
+
+
+@pytest.mark.parametrize("piece", ["(", "}", "{", '"', "x\n", "    x = f(y\n", "#\n", "= ", "model m {\n", "a.b "])
+def test_a_large_file_full_of_errors(tmp_path, piece):
+    path = tmp_path / "large.hap"
+    path.write_text("model m {\n" + piece * ((LARGEST_FILE - 10) // len(piece)))
+    assert found(lambda: parse_file(path))

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import tree_strategies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tree_strategies import file
@@ -147,12 +148,22 @@ def test_numbers_survive(value):
 def test_the_generated_trees_hold_every_kind_of_node():
     seen = set()
 
-    @settings(max_examples=600, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-    @given(file)
     def collect(tree):
-        seen.update(type(part) for part in _parts(tree))
+        seen.update(type(part) for part in (tree, *_parts(tree)))
 
-    collect()
+    run = settings(
+        max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+    for kind in (
+        "item",
+        "op_statement",
+        "model_statement",
+        "def_statement",
+        "cluster_statement",
+        "program_statement",
+        "operand",
+    ):
+        run(given(getattr(tree_strategies, kind))(collect))()
     abstract = {nodes.Node, nodes.Statement, nodes.Block, nodes.File}
     kinds = {k for k in vars(nodes).values() if isinstance(k, type) and issubclass(k, nodes.Node)}
     assert kinds - abstract - seen == set()

@@ -30,7 +30,10 @@ def test_line_caret_and_help():
 
 
 def test_words_are_underlined():
-    assert shown("model m {\n    x = z zzzzzzz y\n}\n").split("\n")[1:3] == ["2 |     x = z zzzzzzz y", "  |           ^~~~~~~"]
+    assert shown("model m {\n    x = z zzzzzzz y\n}\n").split("\n")[1:3] == [
+        "2 |     x = z zzzzzzz y",
+        "  |           ^~~~~~~",
+    ]
 
 
 def test_the_end_of_the_file():
@@ -56,7 +59,9 @@ def test_control_characters_do_not_reach_the_terminal():
 
 def test_without_text_or_place():
     assert render(Diagnostic("HAP120", "there is no file x")) == "error HAP120: there is no file x"
-    assert render(Diagnostic("HAP416", "odd", Span("x", 3, 1, 3, 2), severity="warning")) == "x:3:1: warning HAP416: odd"
+    assert (
+        render(Diagnostic("HAP416", "odd", Span("x", 3, 1, 3, 2), severity="warning")) == "x:3:1: warning HAP416: odd"
+    )
     assert render(Diagnostic("HAP101", "odd", Span("x", 30, 7, 30, 8)), "short\n") == "x:30:7: error HAP101: odd"
 
 
@@ -66,7 +71,9 @@ def test_line_ends_of_all_kinds():
 
 
 def test_every_code_of_this_room_is_explained_and_used():
-    source = "".join(p.read_text(encoding="utf-8") for p in Path(codes.__file__).parent.glob("*.py") if p.name != "codes.py")
+    source = "".join(
+        p.read_text(encoding="utf-8") for p in Path(codes.__file__).parent.glob("*.py") if p.name != "codes.py"
+    )
     used = set(re.findall(r'"(HAP\d{3})"', source))
     assert {c for c in codes.CODES if c < "HAP200" or "HAP490" <= c <= "HAP499"} <= used
     assert used - {"HAP890"} <= set(codes.CODES)
