@@ -1,0 +1,71 @@
+"""`hapdsl cost FILE`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hapdsl.commands.output import Output, json_option
+from hapdsl.commands.plan import memory_table
+from hapdsl.commands.units import indented, mib, ms, table
+
+if TYPE_CHECKING:
+    from hapdsl.cluster import Cluster
+    from hapdsl.cost.evaluate import Cost
+
+SHOWN = 24  # stages of a program in words; --json has all
+
+
+@click.command("cost")
+@click.argument("file", metavar="FILE")
+@click.option("--on", metavar="CLUSTER", help="Another cluster: a NAME in FILE, a file, or FILE:NAME.")
+@click.option("--program", "name", metavar="NAME", help="Only this one of FILE's programs.")
+@json_option
+@click.pass_obj
+def command(out: Output, file: str, on: str | None, name: str | None) -> int:
+    """Price the complete programs of FILE: two totals, stages, memory. Exit status 1 if one doesn't fit into memory."""
+    from hapdsl.workbench import Workbench
+
+    bench = Workbench(file)
+    programs = [bench.program(name)] if name is not None else bench.programs()
+    if name is None and len(programs) > 1:
+        programs = [p for p in programs if not bench.checked(p, on).sketch]
+    if not programs:
+        programs = [bench.program()]  # says what is missing
+    out.diagnose(bench.notes, bench.files)
+    objects: list[dict[str, Any]] = []
+    words: list[str] = []
+    fits = True
+    for program in programs:
+        _, cluster, cost = bench.cost(program, on)
+        fits = fits and cost.fits
+        found = {"program": program.name, "model": program.model, "cluster": cluster.name, "guessed": cluster.guessed}
+        objects.append({**found, **cost.as_json()})
+        words.append(_words(f"{program.name} for {program.model} on {cluster.name}", cluster, cost))
+    # One program is the object itself; several stand in a list, with the first one's keys beside it.
+    result = objects[0] if len(objects) == 1 else {**objects[0], "programs": objects}
+    out.data(result, "\n\n".join(words))
+    return 0 if fits else 1
+
+
+def _words(title: str, cluster: Cluster, cost: Cost) -> str:
+    parts = [f"{title}: synchronous {ms(cost.sync_s)}, overlapped {ms(cost.overlap_s)} a step"]
+    if not cost.fits:
+        parts.append("  does not fit into memory")
+    rows = []
+    for k, stage in enumerate(cost.stages[:SHOWN]):
+        what = "compute" if stage.collective is None else stage.collective
+        method = f" {stage.method}" if stage.method in ("padded", "grouped") else ""
+        tensors = ", ".join(stage.tensors[:2]) + (f" and {len(stage.tensors) - 2} more" if len(stage.tensors) > 2 else "")
+        moved = mib(stage.bytes) if stage.collective else ""
+        comm = ms(stage.comm_s) if stage.collective else ""
+        fastest, slowest = float(stage.compute_s.min()), float(stage.compute_s.max())
+        rows.append((str(k), what + method, tensors, moved, comm, ms(fastest), ms(slowest)))
+    head = ("stage", "collective", "tensors", "size", "takes", "compute from", "to")
+    parts += ["", indented(table(head, rows, right=(0, 3, 4, 5, 6)))]
+    if len(cost.stages) > SHOWN:
+        rest = sum(s.seconds for s in cost.stages[SHOWN:])
+        parts.append(f"  and {len(cost.stages) - SHOWN} more stages of {ms(rest)} together (--json has them all)")
+    parts += ["", indented(memory_table(cluster, cost.memory_bytes))]
+    return "\n".join(parts)

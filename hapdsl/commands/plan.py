@@ -1,0 +1,235 @@
+"""`hapdsl plan FILE`"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hapdsl.commands.output import Output, json_option, write_file
+from hapdsl.commands.settings import read_settings
+from hapdsl.commands.units import indented, mib, ms, percent, shares, table
+
+if TYPE_CHECKING:
+    from hapdsl.cluster import Cluster
+    from hapdsl.search.plan import Plan, Progress
+
+BASELINES = {
+    "dp_even": "data parallel, even",
+    "dp_proportional": "data parallel, by speed",
+    "zero": "fully sharded (ZeRO)",
+    "tensor_parallel": "tensor parallel",
+}
+INTERRUPTED = 130
+
+
+@click.command("plan")
+@click.argument("file", metavar="FILE")
+@click.option("--model", metavar="NAME", help="The model, where FILE has several.")
+@click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's. Without it: FILE's only one, else yours, else a guess.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
+@click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this close to the bound.")
+@click.option("--time-limit", type=click.FloatRange(0), metavar="S", help="Stop after so many seconds with the best so far.")
+@click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
+@click.option("--unroll", is_flag=True, help="Write every layer's lines.")
+@click.option("-o", "--output", metavar="OUT", help="Write the program here, with all that it needs. Without it: to stdout.")
+@json_option
+@click.pass_obj
+def command(
+    out: Output,
+    file: str,
+    model: str | None,
+    cluster: str | None,
+    settings: tuple[str, ...],
+    gap: float,
+    time_limit: float | None,
+    objective: str,
+    unroll: bool,
+    output: str | None,
+) -> int:
+    """Find the fastest program and shares for the model in FILE on a cluster, with a bound on how much faster any could be.
+
+    Ctrl-C stops the search and keeps the best so far (exit status 130); a second one drops it.
+    """
+    from hapdsl.check.write import write
+    from hapdsl.search.planner import plan
+    from hapdsl.standalone import standalone
+    from hapdsl.workbench import Workbench
+
+    bench = Workbench(file)
+    node = bench.model(model)
+    values = read_settings(node, settings)
+    graph = bench.graph(node.name, values)
+    block = bench.cluster_block(cluster)
+    hardware = bench.cluster(cluster)
+    if output is not None:
+        _writable(output)
+    out.diagnose(bench.notes, bench.files)
+    if hardware.guessed and not out.json:
+        out.say("no cluster is described: this machine's cores, guessed. --cluster names one.")
+    with _stopping(out) as stop, _progress(out) as progress:
+        found = plan(
+            graph,
+            hardware,
+            objective=objective,
+            gap=gap,
+            time_limit=time_limit,
+            progress=progress,
+            cancelled=stop.is_set,
+            name=f"{node.name}_plan",
+        )
+    found.program.model_args = values
+    found.program.cluster = block.name
+    text = standalone(bench, write(found.program, unroll), block, f"planned for the {objective} objective")
+    # What is handed out was proven from its text, as `hapdsl check` would.
+    written = Workbench(output or "plan.hap", text)
+    instructions = len(written.proven(written.program()).program.instructions)
+    result = _object(found, hardware, output) | {"instructions": instructions}
+    result["interrupted"] = stop.is_set()
+    if output is not None:
+        write_file(Path(output), text)
+        out.data(result, _words(found, hardware, instructions) + f"\nwritten to {output}")
+    elif out.json:
+        out.data({**result, "text": text})
+    else:
+        out.say(_words(found, hardware, instructions))
+        click.echo(text, nl=False)
+    return INTERRUPTED if stop.is_set() else 0
+
+
+def _writable(output: str) -> None:
+    """Say before the search, not after it, that the result can't be kept."""
+    from hapdsl.lang.diagnostics import error
+    from hapdsl.lang.nodes import Span
+
+    path = Path(output)
+    reason = "it is a folder" if path.is_dir() else "" if path.absolute().parent.is_dir() else "its folder is missing"
+    if reason:
+        raise error("HAP852", f"{output} can't be written: {reason}", Span(output, 0, 0, 0, 0))
+
+
+def _object(found: Plan, cluster: Cluster, output: str | None) -> dict[str, Any]:
+    cost = found.cost
+    layout = found.program.layout
+    used = _classes(found)
+    return {
+        "model": found.program.graph.model,
+        "settings": dict(found.program.model_args),
+        "cluster": cluster.name,
+        "guessed": cluster.guessed,
+        "devices": [d.name for d in cluster.devices],
+        "objective": found.objective,
+        "cost_s": found.cost_s,
+        "sync_s": cost.sync_s,
+        "overlap_s": cost.overlap_s,
+        "bound_s": found.bound_s,
+        "bound_scope": found.bound_scope,
+        "bound_any_shares_s": found.bound_any_shares_s,
+        "gap": found.gap,
+        "search_s": found.search_s,
+        "nodes": found.nodes,
+        "classes": {
+            name: {"units": found.program.graph.classes[name].units, "shares": layout.shares[name][(0,)]} for name in used
+        },
+        "memory_bytes": cost.memory_bytes,
+        "baselines": {
+            name: None if b is None else b.cost.sync_s if found.objective == "sync" else b.cost.overlap_s
+            for name, b in found.baselines.items()
+        },
+        "program": output,
+    }
+
+
+def _classes(found: Plan) -> list[str]:
+    """The dimension classes that the program cuts."""
+    from hapdsl.check.write import shares as statements
+
+    return list(dict.fromkeys(s.cls for s in statements(found.program)))
+
+
+def _words(found: Plan, cluster: Cluster, instructions: int) -> str:
+    program, cost = found.program, found.cost
+    kind = "synchronous" if found.objective == "sync" else "overlapped"
+    other = f"overlapped {ms(cost.overlap_s)}" if found.objective == "sync" else f"synchronous {ms(cost.sync_s)}"
+    parts = [
+        f"{program.graph.model} on {cluster.name}: {ms(found.cost_s)} a step ({kind}; {other})",
+        f"  bound {ms(found.bound_s)}, gap {percent(found.gap)}, for {found.bound_scope}",
+    ]
+    if found.bound_any_shares_s is not None:
+        parts.append(f"  bound {ms(found.bound_any_shares_s)} for all shares")
+    parts.append(f"  {instructions} instructions, proven; search {found.search_s:.1f} s, {found.nodes} nodes")
+    rows = [
+        (name, str(program.graph.classes[name].units), shares([int(n) for n in program.layout.shares[name][(0,)]]))
+        for name in _classes(found)
+    ]
+    if rows:
+        parts += ["", indented(table(("class", "units", "shares"), rows, right=(1,)))]
+    parts += ["", indented(memory_table(cluster, cost.memory_bytes))]
+    rows = []
+    for name, words in BASELINES.items():
+        candidate = found.baselines.get(name)
+        if candidate is None:
+            rows.append((words, "-", "doesn't fit, or doesn't exist"))
+        else:
+            seconds = candidate.cost.sync_s if found.objective == "sync" else candidate.cost.overlap_s
+            rows.append((words, ms(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else ""))
+    parts += ["", indented(table(("baseline", "a step", "the plan's"), rows, right=(1,)))]
+    return "\n".join(parts)
+
+
+def memory_table(cluster: Cluster, memory: Any) -> str:
+    """Peak memory per device beside what it has; equal neighbours share a row."""
+    rows: list[list[str]] = []
+    counts: list[int] = []
+    for device, peak in zip(cluster.devices, memory, strict=True):
+        cells = [mib(float(peak)), mib(device.memory)]
+        if rows and rows[-1][1:] == cells and rows[-1][0].rpartition(".")[0] == device.name.rpartition(".")[0]:
+            counts[-1] += 1
+        else:
+            rows.append([device.name, *cells])
+            counts.append(1)
+    shown = [(name if n == 1 else f"{name} and {n - 1} more", *rest) for (name, *rest), n in zip(rows, counts, strict=True)]
+    return table(("device", "memory", "of"), shown, right=(1, 2))
+
+
+@contextmanager
+def _stopping(out: Output) -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets; a second Ctrl-C interrupts as usual."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        out.say("stopping with the best so far; Ctrl-C again drops it")
+
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def _progress(out: Output) -> Iterator[Any]:
+    """What the search is doing, on a terminal's stderr."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    if out.json or not console.is_terminal:
+        yield None
+        return
+    with console.status("reading") as status:
+
+        def show(news: Progress) -> None:
+            best = f", best {ms(news.best_s)}" if news.best_s is not None else ""
+            bound = f", bound {ms(news.bound_s)}" if news.bound_s is not None else ""
+            status.update(f"{news.doing}{best}{bound}")
+
+        yield show
