@@ -37,12 +37,24 @@ def differentiate(drafts: Drafts, ops: Mapping[str, OpDecl]) -> dict[int, Draft]
     return _update(drafts, trained, backward.complete)
 
 
+class _Product(int):
+    """The product of a star's extents, which remembers its factors."""
+
+    factors: list[int]
+
+    def __new__(cls, factors: list[int]) -> _Product:
+        made = super().__new__(cls, math.prod(factors))
+        made.factors = factors
+        return made
+
+
 class _Backward:
     def __init__(self, drafts: Drafts, ops: Mapping[str, OpDecl]) -> None:
         self.drafts, self.ops = drafts, ops
         self.needed = self.needing()
         self.pending: dict[int, int] = {}  # readers of a tensor whose gradients are still to come
         self.parts: dict[int, list[Draft]] = {}
+        self.unasked: dict[int, int] = {}  # gradients made by the way, of tensors that need none
         self.complete: dict[int, Draft] = {}  # gradients by id of their tensor
         self.temporaries: dict[str, int] = {}
 
@@ -89,7 +101,7 @@ class _Backward:
             for position, tensor in targets.items():
                 op, others, attributes = notation.gradient(node.instance, position)
                 given = [self.output_grad(node, 0), *(node.inputs[k] for k in others)]
-                self.contribute(tensor, self.emit(op, [t for t in given], attributes, node, [self.part(tensor)])[0], node)
+                self.contribute(tensor, self.emit(op, given, attributes, node, [self.part(tensor)])[0], node)
         else:
             done: set[int] = set()
             for rule in node.instance.decl.grads:
@@ -111,8 +123,12 @@ class _Backward:
             heads = [ps[0] for ps in positions]
             names = []
             for k, p in enumerate(heads):  # one tensor may be several operands: count those before it
-                earlier = sum(node.inputs[q] is node.inputs[p] for q in heads[:k])
-                names.append(f"{node.inputs[p].name}.grad.{len(self.parts.get(id(node.inputs[p]), [])) + earlier + 1}")
+                tensor = node.inputs[p]
+                earlier = sum(node.inputs[q] is tensor for q in heads[:k])
+                if p not in targets:  # nobody asks for this gradient: it stays a contribution to nothing
+                    earlier += self.unasked.get(id(tensor), 0)
+                    self.unasked[id(tensor)] = earlier + 1
+                names.append(f"{tensor.name}.grad.{len(self.parts.get(id(tensor), [])) + earlier + 1}")
             values = self.expression(rule.value, node, names, None)
             for position, value in zip(heads, values, strict=True):
                 if position in targets:
@@ -189,9 +205,8 @@ class _Backward:
         instance = node.instance
         names: dict[str, Any] = {d: d for d in DTYPE_BYTES} | dict(instance.extents)
         for star, members in instance.stars.items():
-            names[star] = math.prod(instance.extents[m] for m in members)
+            names[star] = _Product([instance.extents[m] for m in members])
         names |= dict(instance.attributes)
-        by_star = {names[star]: [instance.extents[m] for m in members] for star, members in instance.stars.items()}
 
         def place(operand_dims: Any) -> tuple[int, int]:
             """Where the operand at `position` lies along the dim that a variadic operator joins."""
@@ -203,8 +218,8 @@ class _Backward:
         for operand in instance.decl.operands:
             names.setdefault(operand.name, operand.name)
         functions = {
-            "shape": lambda product: by_star[product],
-            "inverse": lambda perm: [perm.index(k) for k in range(len(perm))],
+            "shape": lambda product: product.factors,
+            "inverse": lambda perm: [[p % len(perm) for p in perm].index(k) for k in range(len(perm))],
             "start": lambda operand: place(operand)[0],
             "stop": lambda operand: place(operand)[1],
         }

@@ -33,6 +33,8 @@ def bind_call(decl: OpDecl, call: nodes.Call, is_tensor: Callable[[nodes.Expr], 
                 if arg.name in filled:
                     raise error("HAP227", f"operand '{arg.name}' of '{decl.name}' is given twice", arg.span)
                 filled[arg.name] = [arg.value]
+            elif arg.name in attributes:
+                raise error("HAP218", f"attribute '{arg.name}' of '{decl.name}' is given twice", arg.span)
             elif arg.name in decl.attributes or decl.notation:
                 attributes[arg.name] = arg.value
             else:

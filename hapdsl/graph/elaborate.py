@@ -8,21 +8,24 @@ Cost: linear in the operator calls of the unrolled model.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hapdsl.graph.calls import bind_call
+from hapdsl.graph.initialisers import initialiser
 from hapdsl.graph.scope import Bound, Draft, DraftNode, Extent, Scope
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import NOWHERE, Span
-from hapdsl.theory.instance import DTYPE_BYTES, Given, instantiate
+from hapdsl.theory.dtypes import DTYPE_BYTES
+from hapdsl.theory.expressions import ARITHMETIC, names_in
+from hapdsl.theory.instance import Given, instantiate
 from hapdsl.theory.ops import OpDecl
 
 MAX_CALLS = 400_000
 MAX_DEPTH = 60
-INITS = ("normal", "uniform", "zeros", "ones", "constant")
+RESERVED = ("grad", "new")
 
 
 @dataclass
@@ -104,7 +107,9 @@ class _Elaborator:
         if statement.type.dtype not in DTYPE_BYTES:
             raise error("HAP210", f"unknown dtype '{statement.type.dtype}'", statement.type.span, f"known: {', '.join(DTYPE_BYTES)}")  # fmt: skip
         extents = [scope.extent(d) for d in statement.type.dims]
-        init = self.init(statement, scope)
+        if len(self.out.tensors) >= MAX_CALLS:
+            raise error("HAP223", f"the model has over {MAX_CALLS} tensors", statement.span, "lower the number of layers")
+        init = initialiser(statement, scope)
         for name in statement.names:
             self.once(name, statement, scope)
             draft = Draft(
@@ -120,28 +125,13 @@ class _Elaborator:
             self.out.tensors.append(draft)
             scope.names[name] = draft
 
-    def init(self, statement: nodes.Declare, scope: Scope) -> tuple[str, Mapping[str, Any]] | None:
-        if statement.kind == "input":
-            if statement.init is not None:
-                raise error("HAP211", "an input has no initial value", statement.init.span, "take `init …` away")
-            return None
-        match statement.init:
-            case None:
-                return ("normal", {"std": 0.02}) if statement.kind != "buffer" else ("zeros", {})
-            case nodes.Name(id=name):
-                found: tuple[str, dict[str, Any]] = (name, {})
-            case nodes.Call(function=name, args=args):
-                found = (name, {a.name or f"{k}": scope.number(a.value).value for k, a in enumerate(args)})
-            case other:
-                raise error("HAP212", "expected an initialiser", other.span, f"known: {', '.join(INITS)}")
-        if found[0] not in INITS:
-            raise error("HAP212", f"unknown initialiser '{found[0]}'", statement.init.span, f"known: {', '.join(INITS)}")
-        return found
+    @staticmethod
+    def allowed(name: str, span: nodes.Span) -> None:
+        if name == "path" or any(word in RESERVED for word in name.split(".")):
+            raise error("HAP213", f"'{name}': `grad`, `new` and `path` are reserved", span, "choose another name")
 
     def once(self, name: str, statement: nodes.Statement, scope: Scope) -> None:
-        last = name.rpartition(".")[2]
-        if last in ("grad", "new") or name == "path":
-            raise error("HAP213", f"'{name}': `.grad`, `.new` and `path` are reserved", statement.span, "choose another name")
+        self.allowed(name, statement.span)
         if name in scope.once or (name in scope.names and name not in scope.results):
             raise error("HAP214", f"'{name}' is bound twice", statement.span, "names are bound once; give the second another name")
         scope.once.add(name)
@@ -157,11 +147,16 @@ class _Elaborator:
         if decl is None or not decl.is_update:
             known = ", ".join(n for n, d in self.ops.items() if d.is_update)
             raise error("HAP217", f"'{call.function}' is no update operator", call.span, f"known: {known}")
-        given = {}
-        for arg in call.args:
-            if arg.name not in decl.attributes:
-                raise error("HAP218", f"'{call.function}' has no attribute '{arg.name}'", arg.span, f"it has: {', '.join(decl.attributes)}")  # fmt: skip
-            given[arg.name] = scope.number(arg.value).value
+        given: dict[str, Any] = {}
+        for place, arg in enumerate(call.args):
+            name = arg.name or next(iter([*decl.attributes][place : place + 1]), "")
+            if name not in decl.attributes or name in given:
+                what = f"takes '{name}' once" if name in given else f"has no attribute '{name}'" if name else "has no more attributes"
+                raise error("HAP218", f"'{call.function}' {what}", arg.span, f"it has: {', '.join(decl.attributes)}")
+            given[name] = scope.number(arg.value).value
+        for name, default in decl.attributes.items():
+            if name not in given and default is None:
+                raise error("HAP207", f"attribute '{name}' of '{decl.name}' has no value", call.span, f"write {name} = …")
         self.out.optimizer = (decl, given)
         self.out.train_span = statement.span
 
@@ -255,6 +250,7 @@ class _Elaborator:
         self, definition: nodes.Def, call: nodes.Call, scope: Scope, paths: list[str] | None, label: str | None
     ) -> list[Draft]:
         instance = label or definition.name
+        self.allowed(instance, call.span)
         if instance in scope.labels:
             raise error("HAP224", f"'{instance}' is called twice here", call.span, f"name the call: … = {definition.name}(…) as another")  # fmt: skip
         scope.labels.add(instance)
@@ -298,9 +294,12 @@ class _Elaborator:
 
     @staticmethod
     def is_tensor(expr: nodes.Expr, scope: Scope) -> bool:
-        """Calls are tensors, and so are names unless they are known as numbers or dtypes (an unknown name is reported as a tensor)."""
+        """Calls are tensors, unless they are arithmetic over numbers, and so are names unless they are known as numbers or dtypes
+        (an unknown name is reported as a tensor)."""
         if isinstance(expr, nodes.Name):
             return not isinstance(scope.names.get(expr.id), Extent) and expr.id not in DTYPE_BYTES
+        if isinstance(expr, nodes.Call) and expr.function in ARITHMETIC:
+            return not all(isinstance(scope.names.get(n), Extent) for n in names_in(expr))
         return isinstance(expr, nodes.Call)
 
     def returned(self, statement: nodes.Return, inner: Scope, paths: list[str] | None) -> list[Draft]:
@@ -327,21 +326,17 @@ class _Elaborator:
     # -- repeat ------------------------------------------------------------------
 
     def repeat(self, statement: nodes.Repeat, scope: Scope) -> None:
-        count = scope.extent(statement.count).value
+        self.allowed(statement.variable, statement.span)
+        count = scope.extent(statement.count, "the number of turns").value
         path = f"{scope.prefix}{statement.variable}"
         if path in self.out.repeats:
             raise error("HAP214", f"a second repeat over '{path}'", statement.span, "choose another variable")
+        if count > MAX_CALLS:
+            raise error("HAP223", f"a repeat of {count} turns", statement.count.span, f"at most {MAX_CALLS}")
         self.out.repeats[path] = count
-        assigned = [t for s in statement.body if isinstance(s, nodes.Assign) for t in s.targets]
-        carried = [n for n in dict.fromkeys(assigned) if n in scope.names]
+        carried = [n for n in dict.fromkeys(_assigned(statement.body)) if n in scope.names]
         for name in carried:
-            bound = scope.names[name]
-            if not isinstance(bound, Draft):
-                raise error("HAP214", f"'{name}' is a parameter and can't be bound again", statement.span)
-            if bound.name == scope.prefix + name and bound.kind == "value":
-                bound.name = f"{path}.0.{name}"
-            else:
-                self.out.aliases[f"{path}.0.{name}"] = bound
+            self.enter(name, path, statement, scope)
         for turn in range(count):
             inner = Scope(f"{path}.{turn}.", dict(scope.names), (*scope.repeat, (path, turn)))
             last = turn == count - 1
@@ -351,6 +346,31 @@ class _Elaborator:
             self.body(statement.body, inner)
             for name in carried:
                 scope.names[name] = inner.names[name]
+        scope.once.update(carried)
+        for name in carried:
+            value = scope.names[name]
+            if isinstance(value, Draft) and value.home is not None and value.name == scope.prefix + name:
+                value.home = scope  # made by the last turn, but it is this scope's now
+
+    def enter(self, name: str, path: str, statement: nodes.Repeat, scope: Scope) -> None:
+        """Name what turn 0 finds: a tensor that only the repeat goes on with takes that name, others get it as a second one."""
+        bound = scope.names[name]
+        if not isinstance(bound, Draft):
+            raise error("HAP214", f"'{name}' is a parameter and can't be bound again", statement.span)
+        if bound.kind == "value" and bound.name == scope.results.get(name, scope.prefix + name):
+            bound.name = f"{path}.0.{name}"
+        else:
+            self.out.aliases[f"{path}.0.{name}"] = bound
+
+
+def _assigned(body: Sequence[nodes.Statement]) -> Iterator[str]:
+    """The names that a repeat's body binds, in repeats within it too."""
+    for statement in body:
+        match statement:
+            case nodes.Assign(targets=targets):
+                yield from targets
+            case nodes.Repeat(body=inner):
+                yield from _assigned(inner)
 
 
 def _closest(name: str, known: Sequence[str]) -> str:

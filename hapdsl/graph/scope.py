@@ -9,7 +9,7 @@ from typing import Any
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import NOWHERE, Span
-from hapdsl.theory.expressions import evaluate
+from hapdsl.theory.expressions import ARITHMETIC, evaluate
 from hapdsl.theory.instance import DTYPE_BYTES, Instance
 
 Repeats = tuple[tuple[str, int], ...]
@@ -89,12 +89,12 @@ class Scope:
                 return bound
             if isinstance(bound, Draft):
                 raise error("HAP204", f"'{expr.id}' is a tensor; a number is needed here", expr.span)
-        return Extent(evaluate(expr, self.numbers()))
+        return Extent(evaluate(expr, self.numbers(), ARITHMETIC))
 
-    def extent(self, expr: nodes.Expr) -> Extent:
-        """A dim of a type: a whole number from 1."""
+    def extent(self, expr: nodes.Expr, what: str = "a dim") -> Extent:
+        """A dim of a type or a number of turns: a whole number from 1, below 2^63."""
         found = self.number(expr)
         value = found.value
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise error("HAP205", f"a dim must be a whole number from 1, this is {value!r}", expr.span, "check the parameters it is computed from")  # fmt: skip
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
+            raise error("HAP205", f"{what} must be a whole number from 1, this is {value!r}", expr.span, "check the parameters it is computed from")  # fmt: skip
         return found

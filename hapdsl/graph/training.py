@@ -130,12 +130,15 @@ class TrainingGraph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that two graphs share only if they compute the same, name by name."""
+        """Sixteen hex digits that two graphs share only if they compute the same, name by name, and have the same classes."""
         digest = hashlib.sha256()
         for t in self.tensors.values():
             digest.update(f"{t.name}:{t.dtype}{list(t.shape)}:{t.kind}:{t.init}\n".encode())
         for n in self.nodes:
             attributes = sorted((k, str(v)) for k, v in n.instance.attributes.items())
-            digest.update(f"{n.outputs}={n.op}{n.inputs}{attributes}\n".encode())
+            operands = [g.operand for g in n.instance.given]
+            digest.update(f"{n.outputs}={n.op}({n.instance.decl.torch}){n.inputs}{operands}{attributes}\n".encode())
+        for c in self.classes.values():
+            digest.update(f"{c}\n".encode())
         digest.update(f"{self.loss}{self.outputs}{self.metrics}{sorted(self.updates.items())}".encode())
         return digest.hexdigest()[:16]

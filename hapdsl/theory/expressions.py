@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,9 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 
 Functions = Mapping[str, Callable[..., Any]]
+
+# What arithmetic in models may call.
+ARITHMETIC: Functions = {"sqrt": math.sqrt}
 
 
 def evaluate(expr: nodes.Expr, names: Mapping[str, Any], functions: Functions | None = None) -> Any:
@@ -28,15 +32,27 @@ def evaluate(expr: nodes.Expr, names: Mapping[str, Any], functions: Functions | 
         case nodes.Items(items=items):
             return [evaluate(item, names, functions) for item in items]
         case nodes.Negate(operand=operand):
-            return -evaluate(operand, names, functions)
+            value = evaluate(operand, names, functions)
+            if isinstance(value, str | list):
+                raise error("HAP202", "'-' needs a number behind it", expr.span)
+            return -value
         case nodes.Binary(op=op, left=left, right=right):
             return _binary(op, evaluate(left, names, functions), evaluate(right, names, functions), expr)
         case nodes.Call(function=function, args=args) if functions and function in functions:
-            return functions[function](*(evaluate(a.value, names, functions) for a in args))
+            return _applied(functions[function], [evaluate(a.value, names, functions) for a in args], expr)
     raise error("HAP202", "expected a number, a name or arithmetic here", expr.span)
 
 
+def _applied(function: Callable[..., Any], values: list[Any], call: nodes.Call) -> Any:
+    try:
+        return function(*values)
+    except (TypeError, ValueError, OverflowError):
+        raise error("HAP202", f"{call.function} can't be taken of {', '.join(map(repr, values)) or 'nothing'}", call.span) from None
+
+
 def _binary(op: str, left: Any, right: Any, where: nodes.Node) -> Any:
+    if isinstance(left, str | list) or isinstance(right, str | list):
+        raise error("HAP202", f"'{op}' needs numbers on both sides", where.span)
     try:
         match op:
             case "+":
@@ -58,6 +74,8 @@ def _binary(op: str, left: Any, right: Any, where: nodes.Node) -> Any:
         raise error("HAP203", "division by zero", where.span) from None
     except TypeError:
         raise error("HAP202", f"'{op}' needs numbers on both sides", where.span) from None
+    except OverflowError:
+        raise error("HAP202", "this number is too large", where.span) from None
     raise error("HAP202", f"unknown operator '{op}'", where.span)
 
 

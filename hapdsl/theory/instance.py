@@ -17,15 +17,16 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import Span
 from hapdsl.theory import notation
+from hapdsl.theory.dtypes import DTYPE_BYTES as DTYPE_BYTES
+from hapdsl.theory.dtypes import FLOATS as FLOATS
 from hapdsl.theory.expressions import evaluate
 from hapdsl.theory.ops import OpDecl
+from hapdsl.theory.patterns import deal, is_star, written
 
 Shape = tuple[int, ...]
 # The indices of one dim, major first; empty where the dim is 1 and stretches, or is a literal 1.
 Dim = tuple[str, ...]
 
-FLOATS = ("f64", "f32", "bf16", "f16")
-DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i8": 1, "bool": 1}
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,8 @@ def instantiate(decl: OpDecl, given: Sequence[Given], attributes: Mapping[str, A
     """Lay the declaration over shapes and dtypes.
 
     Raises HapError: HAP301 rank, HAP302 extents that differ, HAP303 an extent that nothing fixes,
-    HAP304 a dim that doesn't split, HAP305 a dtype, HAP306 a size that isn't positive.
+    HAP304 a dim that doesn't split, HAP305 a dtype, HAP306 a size that isn't positive or out of its bounds, HAP307 dims that
+    aren't there, HAP308 a notation that doesn't fit.
     """
     return _Builder(decl, tuple(given), dict(attributes), span).build()
 
@@ -125,7 +127,9 @@ class _Builder:
 
     def build(self) -> Instance:
         if self.decl.notation:
-            operands, results, self.extents = notation.read(self.decl, self.given, self.attributes, self.span)
+            operands, results, known = notation.read(self.decl, self.given, self.attributes, self.span)
+            for index, extent in known.items():
+                self.set_size(index, extent)
             sums = {i for dims in operands for dim in dims for i in dim} - {i for dims in results for dim in dims for i in dim}
             wholes = {i for dims in (*operands, *results) for dim in dims for i in dim if i.startswith("_")}
         else:
@@ -175,20 +179,23 @@ class _Builder:
         rank = len(given.shape)
         plain = sum(1 for i in operand.dims if not i.star)
         if rank < plain or (rank > plain and not any(i.star for i in operand.dims)):
-            wanted = ", ".join(_written(i) for i in operand.dims)
+            wanted = ", ".join(written(i) for i in operand.dims)
             self.fail("HAP301", f"operand '{operand.name}' has {rank} dims, expected [{wanted}]")
         seats = self.seats(operand.dims, rank)
         dims: list[Dim | None] = [None] * rank
         for index, positions in seats.items():
-            names = self.star(index, len(positions)) if _is_star(operand.dims, index) else (self.named(index, copy),)
+            names = self.star(index, len(positions), operand.name) if is_star(operand.dims, index) else (self.named(index, copy),)
             for name, position in zip(names, positions, strict=True):
                 dims[position] = (name,)
         free = [d for d in range(rank) if dims[d] is None]
         rest = [i for i in operand.dims if i.names[0] not in seats]
-        for index, positions in _deal(rest, free, self.cut(operand.dims, seats)).items():
-            entry = rest[index]
+        stars = sum(i.star for i in rest)
+        if len(free) < len(rest) - stars or (len(free) > len(rest) and not stars):
+            self.fail("HAP307", f"{rank - len(free)} of the {rank} dims of '{operand.name}' are listed, {len(rest) - stars} are left for others")
+        for place, positions in deal(rest, free, self.cut(operand.dims, seats)).items():
+            entry = rest[place]
             if entry.star:
-                for name, position in zip(self.star(entry.names[0], len(positions)), positions, strict=True):
+                for name, position in zip(self.star(entry.names[0], len(positions), operand.name), positions, strict=True):
                     dims[position] = (name,)
             else:
                 dims[positions[0]] = tuple(self.named(n, copy) for n in entry.names)
@@ -208,6 +215,8 @@ class _Builder:
                 found[index] = [p % rank for p in positions]
                 if len(set(found[index])) < len(positions):
                     self.fail("HAP307", f"dim listed twice in {value}")
+                if len(positions) != 1 and not is_star(dims, index):
+                    self.fail("HAP307", f"exactly one dim is needed here, not {value}")
         return found
 
     @staticmethod
@@ -218,12 +227,23 @@ class _Builder:
                 return place, seats[index.names[0]][0]
         return None
 
-    def star(self, name: str, count: int) -> tuple[str, ...]:
+    def star(self, name: str, count: int, where: str) -> tuple[str, ...]:
         """Names for `count` dims of a star: numbered from the right, so that operands align as numpy's do."""
         members = tuple(f"{name}.{k}" for k in reversed(range(count)))
-        if len(members) >= len(self.stars.get(name, ())):
+        known = self.stars.get(name)
+        if known is not None and len(known) != count and name not in self.stretchable:
+            self.fail("HAP301", f"'{where}' has {count} dims for *{name}, but there are {len(known)} elsewhere")
+        if known is None or count >= len(known):
             self.stars[name] = members
         return members
+
+    @cached_property
+    def stretchable(self) -> frozenset[str]:
+        """The stars whose dims of 1 stretch, as numpy's do. Not those of joined operands, and none that is
+        summed: a loss over a stretched operand is a mistake more often than a wish."""
+        stars = {i.names[0] for o in self.decl.operands for i in o.dims if i.star}
+        joined = {i.names[0] for o in self.decl.operands for i in o.dims if o.variadic}
+        return frozenset(stars - joined - self.decl.sums)
 
     def named(self, index: str, copy: int | None) -> str:
         """An index of a variadic operand that no output has is its own in each copy."""
@@ -248,7 +268,7 @@ class _Builder:
             self.fail("HAP302", f"dim {d} of '{given.operand}' is {extent}, but {known} elsewhere (index {index})")
 
     def stretches(self, index: str) -> bool:
-        return index.rpartition(".")[0] in self.stars
+        return index.rpartition(".")[0] in self.stretchable
 
     def bind_merged(self, dim: Dim, extent: int, given: Given, d: int) -> None:
         for index in dim:
@@ -280,16 +300,24 @@ class _Builder:
         for index, copies in self.copies.items():
             names[index] = sum(self.extents[c] for c in copies)
         for index, expr in self.decl.sizes.items():
-            value = evaluate(expr, names)
-            if isinstance(value, list):
-                for name, extent in zip(self.star(index, len(value)), value, strict=True):
+            value = evaluate(expr, names, {"within": self.within})
+            if any(is_star(r.dims, index) for r in self.decl.results):
+                if not isinstance(value, list):
+                    self.fail("HAP306", f"*{index} needs a list of extents, not {value!r}")
+                for name, extent in zip(self.star(index, len(value), index), value, strict=True):
                     self.set_size(name, extent)
             else:
                 self.set_size(index, value)
 
+    def within(self, value: Any, low: Any, high: Any) -> Any:
+        """A function of `size` statements: `value`, which must be a whole number from low to high."""
+        if not isinstance(value, int) or not low <= value <= high:
+            self.fail("HAP306", f"{value!r} is no whole number from {low} to {high}")
+        return value
+
     def set_size(self, index: str, extent: Any) -> None:
         if not isinstance(extent, int) or isinstance(extent, bool) or extent < 1:
-            self.fail("HAP306", f"index {index} would have extent {extent}", "extents are whole numbers from 1")
+            self.fail("HAP306", f"index {index} would have extent {extent!r}", "extents are whole numbers from 1")
         known = self.extents.setdefault(index, extent)
         if known != extent:
             self.fail("HAP302", f"index {index} would have extent {extent}, but an operand has {known}")
@@ -301,7 +329,9 @@ class _Builder:
         seats = self.seats(result.dims, count)
         dims: list[Dim | None] = [None] * count
         for index, positions in seats.items():
-            members = self.stars.get(index, ()) if _is_star(result.dims, index) else (index,)
+            members = self.stars.get(index, ()) if is_star(result.dims, index) else (index,)
+            if len(members) != len(positions):
+                self.fail("HAP307", f"{len(positions)} dims are listed for {len(members)} extents")
             for name, position in zip(members, positions, strict=True):
                 dims[position] = (name,)
         rest: list[Dim] = []
@@ -317,9 +347,11 @@ class _Builder:
         return tuple(laid)
 
     def permuted(self, dims: list[Dim], perm: Any) -> list[Dim]:
-        if not isinstance(perm, list) or sorted(p % len(dims) if isinstance(p, int) else -1 for p in perm) != list(range(len(dims))):
-            self.fail("HAP307", f"{perm!r} is no permutation of {len(dims)} dims")
-        return [dims[p % len(dims)] for p in perm]
+        n = len(dims)
+        fits = isinstance(perm, list) and all(isinstance(p, int) and -n <= p < n for p in perm)
+        if not fits or sorted(p % n for p in perm) != list(range(n)):
+            self.fail("HAP307", f"{perm!r} is no permutation of {n} dims")
+        return [dims[p % n] for p in perm]
 
     def dtype(self, result: str) -> str:
         named = self.decl.dtypes.get(result)
@@ -334,6 +366,8 @@ class _Builder:
         floats = [g.dtype for g in self.given if g.dtype in FLOATS]
         if len(set(floats)) > 1:
             self.fail("HAP305", f"operands of different dtypes: {', '.join(dict.fromkeys(floats))}", "make them equal with cast(x, to = f32)")  # fmt: skip
+        if not floats and len({g.dtype for g in self.given}) > 1:
+            self.fail("HAP305", f"operands of different dtypes: {', '.join(dict.fromkeys(g.dtype for g in self.given))}", "make them equal with cast(x, to = i64)")  # fmt: skip
         return floats[0] if floats else (self.given[0].dtype if self.given else "f32")
 
     def resolve(self, names: set[str]) -> set[str]:
@@ -354,32 +388,3 @@ class _Builder:
             if group:
                 groups.append(group)
         return tuple(groups)
-
-
-def _is_star(dims: tuple[nodes.Index, ...], name: str) -> bool:
-    return any(i.star and i.names[0] == name for i in dims)
-
-
-def _written(index: nodes.Index) -> str:
-    if index.star:
-        return "*" + index.names[0]
-    return index.names[0] if len(index.names) == 1 else f"({' '.join(index.names)})"
-
-
-def _deal(pattern: list[nodes.Index], free: list[int], cut: tuple[int, int] | None) -> dict[int, list[int]]:
-    """Give the free positions to the pattern's entries in order; one star takes what is left over.
-
-    Two stars around a seated index (`cut`) take the positions before and behind it.
-    """
-    stars = [k for k, i in enumerate(pattern) if i.star]
-    if len(stars) == 2 and cut is not None:
-        before = [p for p in free if p < cut[1]]
-        return {stars[0]: before, stars[1]: free[len(before) :]}
-    dealt: dict[int, list[int]] = {}
-    spare = len(free) - (len(pattern) - len(stars))
-    position = 0
-    for k, index in enumerate(pattern):
-        take = spare if index.star else 1
-        dealt[k] = free[position : position + take]
-        position += take
-    return dealt

@@ -27,28 +27,43 @@ Read = tuple[tuple["Dims", ...], tuple["Dims", ...], dict[str, int]]
 def read(decl: OpDecl, given: Sequence[Given], attributes: Mapping[str, Any], span: Span) -> Read:
     """The indices of each operand's and each output's dims. Raises HapError HAP308 for a notation that doesn't fit."""
     spec = attributes.get(decl.notation or "")
-    if isinstance(spec, list):
+    extents = {name: value for name, value in attributes.items() if name != decl.notation}
+    many = decl.operands[0].variadic
+    if isinstance(spec, list) and not many:
+        _known(decl.name, extents, set(), span)
         return _reshape(given[0].shape, spec, span)
     if not isinstance(spec, str) or spec.count("->") != 1:
-        raise error("HAP308", f"{decl.name}: expected a notation like \"bsd,dhe->bhse\", found {spec!r}", span)
+        example = "bsd,dhe->bhse" if many else "b s (h e) -> b h s e"
+        raise error("HAP308", f"{decl.name}: expected a notation like \"{example}\", found {spec!r}", span)
     left, right = spec.split("->")
     operands = tuple(_term(term, span) for term in left.split(","))
     results = (_term(right, span),)
     _check(decl.name, spec, operands, results, given, span)
-    return operands, results, {}
+    _known(decl.name, extents, {i for dims in operands for dim in dims for i in dim}, span)
+    return operands, results, extents
+
+
+def _known(name: str, extents: Mapping[str, Any], indices: set[str], span: Span) -> None:
+    for index in extents:
+        if index not in indices:
+            raise error("HAP308", f"{name}: '{index}' is no index of the notation", span, f"it has: {', '.join(sorted(indices)) or 'none'}")
 
 
 def _term(term: str, span: Span) -> Dims:
-    """One tensor's dims: words where blanks or parentheses part them, else one letter a dim."""
+    """One tensor's dims: words where blanks or parentheses part them, else one letter a dim. A `1` holds no index."""
     text = term.strip()
     if not re.search(r"[\s()]", text):
-        return tuple((letter,) for letter in text)
+        return tuple(_dim([letter]) for letter in text)
     dims: list[Dim] = []
     for piece in re.findall(r"\([^()]*\)|[^\s()]+|[()]", text):
         if piece in "()":
             raise _malformed(term, span)
-        dims.append(tuple(piece.strip("()").split()))
+        dims.append(_dim(piece.strip("()").split()))
     return tuple(dims)
+
+
+def _dim(names: Sequence[str]) -> Dim:
+    return tuple(name for name in names if name != "1")
 
 
 def _malformed(term: str, span: Span) -> HapError:
@@ -65,6 +80,9 @@ def _check(name: str, spec: str, operands: tuple[Dims, ...], results: tuple[Dims
     for dims, operand in zip(operands, given, strict=True):
         if len(dims) != len(operand.shape):
             raise error("HAP301", f"{name}: \"{spec}\" gives an operand {len(dims)} dims, it has {len(operand.shape)}", span)
+        for d, dim in enumerate(dims):
+            if not dim and operand.shape[d] != 1:
+                raise error("HAP302", f"{name}: dim {d} is {operand.shape[d]}, which \"{spec}\" says is 1", span)
         flat = [i for dim in dims for i in dim]
         if len(set(flat)) < len(flat):
             raise error("HAP308", f"{name}: an index stands twice in one operand of \"{spec}\"", span, "take the diagonal first")
@@ -143,5 +161,6 @@ def gradient(instance: Instance, position: int) -> tuple[str, list[int], dict[st
     joined = ",".join([right.strip(), *(terms[k] for k in others)])
     if instance.decl.name == "einsum":
         return "einsum", others, {"spec": f"{joined}->{terms[position]}"}
-    minor = {i: instance.extents[i] for dims in instance.results for dim in dims if len(dim) > 1 for i in dim[1:]}
+    merged = [dim for dims in instance.results for dim in dims if len(dim) > 1]
+    minor = {i: instance.extents[i] for dim in merged for i in dim[1:] if not i.isdigit()}
     return instance.decl.name, others, {"spec": f"{joined} -> {terms[position]}", **minor}

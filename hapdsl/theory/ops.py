@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Report
 from hapdsl.lang.nodes import Span
+from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.expressions import names_in
 
 
@@ -107,8 +108,9 @@ def _check(op: nodes.Op, decl: OpDecl, report: Report) -> None:
     result_names = [r.name for r in decl.results]
     in_operands = {n for o in decl.operands for n in index_names(o.dims)}
     indices = in_operands | {n for r in decl.results for n in index_names(r.dims)}
-    for name in sorted({n for n in operand_names + result_names if (operand_names + result_names).count(n) > 1}):
-        report.add("HAP310", f"'{name}' names two operands or outputs of '{op.name}'", op.span, "give each its own name")
+    named = [*operand_names, *result_names, *(a.name for a in op.attributes)]
+    for name in sorted({n for n in named if named.count(n) > 1}):
+        report.add("HAP310", f"'{name}' names two operands, attributes or outputs of '{op.name}'", op.span, "give each its own name")
     for name in sorted(set(operand_names) & indices):
         report.add("HAP311", f"'{name}' is an operand and an index of '{op.name}'", op.span, "rename one of them")
     for operand in decl.operands:
@@ -160,5 +162,6 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
             known(names_in(value), attributes, "attribute")
         case nodes.Notation(attribute=attribute):
             known({attribute}, attributes, "attribute")
-        case nodes.Dtype(output=output):
+        case nodes.Dtype(output=output, value=value):
             known({output}, results, "output")
+            known({value}, operands | attributes | set(DTYPE_BYTES), "dtype, operand or attribute")
