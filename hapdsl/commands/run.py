@@ -1,0 +1,126 @@
+"""`hapdsl run FILE --nproc N --steps K`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hapdsl.commands.output import Output, json_option
+from hapdsl.commands.units import ms
+
+if TYPE_CHECKING:
+    from hapdsl.graph.program import Program
+    from hapdsl.lang import nodes
+    from hapdsl.run.train import RunResult
+    from hapdsl.workbench import Workbench
+
+
+@click.command("run")
+@click.argument("file", metavar="FILE")
+@click.option("--nproc", type=click.IntRange(1), metavar="N", help="Local processes; the program's devices where left out.")
+@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, metavar="K", help="Steps to train.")
+@click.option("--data", default="random", show_default=True, metavar="SOURCE", help="random, digits, FILE.npz or MODULE:FACTORY.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of parameters, data and dropout.")
+@click.option("--reference", is_flag=True, help="Train the same model on one process as well and compare.")
+@click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
+@click.option("--allow", multiple=True, metavar="MODULE", help="A module whose functions operators may name as kernels; may be repeated.")  # fmt: skip
+@json_option
+@click.pass_obj
+def command(
+    out: Output,
+    file: str,
+    nproc: int | None,
+    steps: int,
+    data: str,
+    seed: int,
+    reference: bool,
+    name: str | None,
+    allow: tuple[str, ...],
+) -> int:
+    """Train the program of FILE on local processes, one per device, with its shares.
+
+    The processes run at this machine's speed, all alike: the predicted time is that of the program's cluster.
+    """
+    from hapdsl.workbench import Workbench
+
+    bench = Workbench(file)
+    tree = bench.program(name)
+    program = bench.proven(tree).program
+    out.diagnose(bench.notes, bench.files)
+    predicted = _predicted(bench, tree)
+    devices = program.layout.devices
+    from hapdsl.run.train import train  # torch takes seconds, so what is wrong above is said first
+
+    names = _names(bench, tree)
+    with _progress(out, steps) as progress:
+        found = train(
+            program,
+            nproc if nproc is not None else devices,
+            steps,
+            data,
+            seed,
+            reference,
+            progress,
+            allow=frozenset(allow),
+            collect=False,
+            names=names,
+        )
+    if found is None:
+        return 0  # another rank of a torchrun reports
+    result = {**found.as_json(), "predicted_s": predicted, "program": tree.name, "nproc": devices, "data": data, "seed": seed}
+    if reference:
+        result |= {"reference_step_s": found.reference_step_s}
+    out.data(result, _words(program, found, predicted))
+    return 0
+
+
+def _predicted(bench: Workbench, tree: nodes.Program) -> float | None:
+    """Seconds a step on the program's cluster; None where it has none."""
+    if tree.cluster is None:
+        return None
+    return bench.cost(tree)[2].sync_s
+
+
+def _names(bench: Workbench, tree: nodes.Program) -> list[str] | None:
+    cluster = bench.cluster_of(tree)
+    return None if cluster is None else [d.name for d in cluster.devices]
+
+
+def _words(program: Program, found: RunResult, predicted: float | None) -> str:
+    parts = [f"{program.name}: {found.steps} steps on {program.layout.devices} processes, {ms(found.step_s)} a step (median)"]
+    if predicted is not None:
+        parts.append(f"  predicted {ms(predicted)} on {program.cluster}; this machine's processes aren't slowed to its speeds")
+    if found.loss:
+        shown = sorted({0, len(found.loss) // 4, len(found.loss) // 2, 3 * len(found.loss) // 4, len(found.loss) - 1})
+        parts.append("  loss " + ", ".join(f"{found.loss[k]:.5g} at step {k + 1}" for k in shown))
+    for name, value in found.metrics.items():
+        parts.append(f"  {name} {value:.5g}")
+    if found.loss_diff is not None and found.param_diff is not None:
+        own = f" ({ms(found.reference_step_s)} a step)" if found.reference_step_s is not None else ""
+        parts.append(
+            f"  beside one process{own}: loss differs by {found.loss_diff:.2g} at most, parameters by {found.param_diff:.2g} at the end"
+        )
+    return "\n".join(parts)
+
+
+@contextmanager
+def _progress(out: Output, steps: int) -> Iterator[Callable[[int, float], None] | None]:
+    """A bar on a terminal's stderr. It draws in this thread only: the processes are forked from it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False)
+    if out.json or not console.is_terminal:
+        yield None
+        return
+    columns: tuple[Any, ...] = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"), TimeElapsedColumn())  # fmt: skip
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("train", total=steps, loss="")
+
+        def show(done: int, loss: float) -> None:
+            bar.update(task, completed=done, loss=f"loss {loss:.4g}", refresh=True)
+
+        yield show
