@@ -62,7 +62,8 @@ class Builder(OpRules, ClusterRules, ProgramRules):
 
     def assign(self, c: Children) -> n.Assign:
         label = c[3] if len(c) == 4 else None
-        return n.Assign(c[0].names, c[2], label and str(label), span=self._span(c[0], label or c[2]))
+        sign = self._sign(c, 1)
+        return n.Assign(c[0].names, c[2], label and str(label), sign=sign, span=self._span(c[0], label or c[2]))
 
     def label(self, c: Children) -> Token:
         return c[1]

@@ -92,6 +92,8 @@ def _hint(fault: Fault) -> str:
         return "one `=` binds a name; there are no comparisons"
     if (before == "S" and "(" in fault.accepted) or (before == "s" and fault.found in ("(", "[")):
         return "a shard names its dim: S(0)"
+    if fault.found == "*" and before == "*":
+        return "there is no `**`: multiply, or hand the number in as a parameter"
     if "UNIT" in fault.accepted:
         return "quantities carry units: 14 TFLOP/s, 16 GiB, 10 us"
     if fault.kind == "_SEP" and "{" in fault.accepted:

@@ -1,14 +1,15 @@
 """How lines are laid out: alignment of neighbours, wrapping of long lines, comments behind them.
 
 Neighbouring rows of one kind align on their sign (`=`, `:` or `{`) unless their left sides differ by more than
-SPREAD columns. Where the author has aligned two rows or more on a column further right, or in spite of a larger
+SPREAD columns; assignments of models don't. Where the author has aligned two rows or more on a column further right, or in spite of a larger
 difference, that column stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 WIDTH = 140
 INDENT = 4
@@ -16,6 +17,8 @@ SPREAD = 7
 LAST_SPREAD = 10
 COMMENT_SPREAD = 40
 _SHORTEST_BROKEN = 24
+# Rows of these kinds align only where the author has aligned them.
+_LOOSE = {"assign"}
 _OPENING, _CLOSING = "([{", ")]}"
 
 
@@ -23,7 +26,8 @@ _OPENING, _CLOSING = "([{", ")]}"
 class Row:
     """One line in the making: `left`, blanks, `right` (which starts with the sign), blanks, `last`.
 
-    `kind` says with which neighbours it aligns ("" with none); `column` is where the author put the sign.
+    `kind` says with which neighbours it aligns ("" with none); `column` and `last_column` are where the author put
+    the sign and the last part.
     `apart` parts it from the row above (a blank line or a comment stands between).
     """
 
@@ -32,6 +36,7 @@ class Row:
     last: str = ""
     kind: str = ""
     column: int = 0
+    last_column: int = 0
     apart: bool = False
     comment: str | None = None
     above: tuple[str, ...] = field(default=())
@@ -63,83 +68,58 @@ def comment(text: str) -> str:
 
 
 def _align(rows: Sequence[Row]) -> list[str]:
-    done = list(rows)
-    for start, stop in _neighbours(rows):
-        for first, end, column in _columns(rows[start:stop]):
-            for i in range(start + first, start + end):
-                done[i] = replace(done[i], left=done[i].left.ljust(column - 1))
-        for first, end in _runs(rows[start:stop], lambda r: len(r.right), LAST_SPREAD, lambda r: bool(r.last)):
-            if any(len(done[start + first].left) != len(done[i].left) for i in range(start + first, start + end)):
-                continue
-            widest = max(len(r.right) for r in rows[start + first : start + end])
-            for i in range(start + first, start + end):
-                done[i] = replace(done[i], right=done[i].right.ljust(widest))
-    return [" ".join(part for part in (r.left, r.right, r.last) if part) for r in done]
+    lefts = [r.left for r in rows]
+    rights = [r.right for r in rows]
+    for start, stop in _stretches(rows, lambda a, b: a.kind == b.kind and not b.apart):
+        group = rows[start:stop]
+        if not group[0].kind:
+            continue
+        spread = -1 if group[0].kind in _LOOSE else SPREAD
+        widths = _widths([len(r.left) for r in group], [r.column - 1 for r in group], spread)
+        lefts[start:stop] = [r.left.ljust(width) for r, width in zip(group, widths, strict=True)]
+        # What comes last aligns among rows whose signs do.
+        for first, end in _stretches(lefts[start:stop], lambda a, b: len(a) == len(b)):
+            part = group[first:end]
+            columns = [r.last_column - r.column - 1 if r.last_column else -1 for r in part]
+            ends = _widths([len(r.right) if r.last else None for r in part], columns, LAST_SPREAD)
+            rights[start + first : start + end] = [r.right.ljust(w) for r, w in zip(part, ends, strict=True)]
+    return [" ".join(piece for piece in (a, b, r.last) if piece) for a, b, r in zip(lefts, rights, rows, strict=True)]
 
 
-def _neighbours(rows: Sequence[Row]) -> Iterator[tuple[int, int]]:
-    """The stretches of rows that stand together and are of one kind."""
+def _stretches(items: Sequence[Any], together: Callable[[Any, Any], bool]) -> Iterator[tuple[int, int]]:
+    """(start, stop) of each longest run in which every item goes together with the one before it."""
     start = 0
-    for i in range(1, len(rows) + 1):
-        if i == len(rows) or rows[i].apart or rows[i].kind != rows[start].kind:
-            if rows[start].kind:
-                yield start, i
+    for i in range(1, len(items) + 1):
+        if i == len(items) or not together(items[i - 1], items[i]):
+            yield start, i
             start = i
 
 
-def _columns(rows: Sequence[Row]) -> Iterator[tuple[int, int, int]]:
-    """(start, stop, column of the sign) for each run of aligned rows."""
+def _widths(own: Sequence[int | None], given: Sequence[int], spread: int) -> list[int]:
+    """How wide each row's text becomes. `own` are their widths (None for a row without one), `given` the widths
+    that the author's alignment gave them."""
+    done = [width or 0 for width in own]
+    kept = [False] * len(own)
+    for start, stop in _stretches(
+        list(zip(own, given, strict=True)), lambda a, b: a[1] == b[1] and None not in (a[0], b[0])
+    ):
+        # Two rows or more on one column, with blanks that only alignment explains.
+        if stop - start > 1 and given[start] >= max(done[start:stop]) and given[start] > min(done[start:stop]):
+            done[start:stop] = [given[start]] * (stop - start)
+            kept[start:stop] = [True] * (stop - start)
     start = 0
-    while start < len(rows):
+    while start < len(own):
         stop = start + 1
-        while stop < len(rows) and rows[stop].column == rows[start].column:
-            stop += 1
-        if _deliberate(rows[start:stop]):
-            yield start, stop, rows[start].column
-            start = stop
-            continue
-        # Up to the next stretch that the author aligned, the rule of the house holds.
-        stop = next((i for i in range(start + 1, len(rows)) if _starts_deliberate(rows, i)), len(rows))
-        for first, end in _runs(rows[start:stop], lambda r: len(r.left), SPREAD, lambda r: True):
-            widest = max(len(r.left) for r in rows[start + first : start + end])
-            yield start + first, start + end, widest + 1
+        if own[start] is not None and not kept[start]:
+            low = high = done[start]
+            while stop < len(own) and own[stop] is not None and not kept[stop]:
+                low, high = min(low, done[stop]), max(high, done[stop])
+                if high - low > spread:
+                    break
+                stop += 1
+            done[start:stop] = [max(done[start:stop])] * (stop - start)
         start = stop
-
-
-def _starts_deliberate(rows: Sequence[Row], at: int) -> bool:
-    column = rows[at].column
-    if rows[at - 1].column == column:
-        return False
-    stop = at
-    while stop < len(rows) and rows[stop].column == column:
-        stop += 1
-    return _deliberate(rows[at:stop])
-
-
-def _deliberate(rows: Sequence[Row]) -> bool:
-    """Has the author put these signs on one column, with blanks that only alignment explains?"""
-    column, widths = rows[0].column, [len(r.left) + 1 for r in rows]
-    return len(rows) > 1 and column >= max(widths) and column > min(widths)
-
-
-def _runs(
-    rows: Sequence[Row], width: Callable[[Row], int], spread: int, wanted: Callable[[Row], bool]
-) -> Iterator[tuple[int, int]]:
-    """Longest stretches of wanted rows whose widths lie within `spread`, from the top."""
-    start = 0
-    while start < len(rows):
-        if not wanted(rows[start]):
-            start += 1
-            continue
-        low = high = width(rows[start])
-        stop = start + 1
-        while stop < len(rows) and wanted(rows[stop]):
-            low, high = min(low, width(rows[stop])), max(high, width(rows[stop]))
-            if high - low > spread:
-                break
-            stop += 1
-        yield start, stop
-        start = stop
+    return done
 
 
 def _comment_columns(rows: Sequence[Row], texts: Sequence[Sequence[str]], indent: int) -> list[int]:

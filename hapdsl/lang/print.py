@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hapdsl.lang import nodes as n
@@ -37,9 +38,7 @@ def _body(statements: Sequence[Any], closing: Sequence[str], indent: int) -> Ite
             yield from _block(statement, indent)
             continue
         row = _row(statement, pad) if shown is None else Row(shown)
-        rows.append(
-            Row(row.left, row.right, row.last, row.kind, row.column, bool(above), statement.trailing, tuple(above))
-        )
+        rows.append(replace(row, apart=bool(above), comment=statement.trailing, above=tuple(above)))
     yield from lines(rows, indent)
     for i, entry in enumerate(closing):
         if entry != n.BLANK:
@@ -140,10 +139,15 @@ def _row(statement: n.Statement, pad: int) -> Row:
         case n.Import(path=path):
             return Row(f"import {text(path)}")
         case n.Declare(kind=kind, names=names, type=type_, init=init, sign=sign):
-            last = f"init {inline(init)}" if init is not None else ""
-            return Row(f"{kind} {', '.join(names)}", f": {inline(type_)}", last, "declare", sign)
-        case n.Assign(targets=targets, value=value, label=label):
-            return Row(f"{', '.join(targets)} = {inline(value)}{f' as {label}' if label else ''}")
+            left, right = f"{kind} {', '.join(names)}", f": {inline(type_)}"
+            if init is None:
+                return Row(left, right, "", "declare", sign)
+            same_line = init.span.line == statement.span.line
+            last_column = init.span.column - len("init ") - statement.span.column if same_line else 0
+            return Row(left, right, f"init {inline(init)}", "declare", sign, last_column)
+        case n.Assign(targets=targets, value=value, label=label, sign=sign):
+            shown = f"= {inline(value)}{f' as {label}' if label else ''}"
+            return Row(", ".join(targets), shown, "", "assign", sign)
         case n.Return(values=values):
             return Row(f"return {commas(values)}")
         case n.Output(names=names):
