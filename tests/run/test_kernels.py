@@ -1,0 +1,300 @@
+"""Kernels against torch's own functions and optimizers, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hapdsl.graph.training import Node
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.run.call import prepare
+from hapdsl.run.context import DTYPES, Clock, Range, dtypes_at, whole
+from hapdsl.run.kernels import KERNELS, resolve
+from hapdsl.run.samples import samples
+from hapdsl.run.validate import Trial
+from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.library import standard
+
+OPS = standard()
+
+
+def call(name, operands, attributes=None, *, step=1, seed=0, names=None, pieces=None, results=None):
+    """One operator on one device, or on the piece of it that `pieces` and `results` give."""
+    decl = OPS[name]
+    names = names or [o.name for o in decl.operands][: len(operands)]
+    kinds = {v: k for k, v in DTYPES.items()}
+    shapes = [tuple(r.extent for r in p) for p in pieces] if pieces else [tuple(t.shape) for t in operands]
+    given = [Given(n, s, kinds[t.dtype]) for n, s, t in zip(names, shapes, operands, strict=True)]
+    full = {n: getattr(e, "value", None) for n, e in decl.attributes.items()} | dict(attributes or {})
+    instance = instantiate(decl, given, full)
+    node = Node(instance, tuple(names), tuple(r.name for r in decl.results), "forward", "here")
+    here = pieces or [whole(s) for s in shapes]
+    made = results or [whole(s) for s in instance.result_shapes]
+    out = prepare(node, here, made, Clock(seed, step), dtypes_at(None))(operands)
+    return out[0] if len(out) == 1 else out
+
+
+def windows(x, kernel, stride):
+    return torch.nn.MaxPool2d(kernel, stride)(x)
+
+
+def one_hot_loss(z, label):
+    """Written out, without torch's own loss."""
+    z = z.reshape(-1, z.shape[-1]).numpy()
+    label = label.reshape(-1).numpy()
+    logs = z - np.log(np.exp(z).sum(-1, keepdims=True))
+    return torch.tensor(-logs[np.arange(len(label)), label].mean())
+
+
+# What each forward kernel must equal; gradients are compared with torch's autograd through these in test_rules.
+EXPECTED = {
+    "matmul_nt": lambda x, w: F.linear(x, w),
+    "matmul_tn": lambda x, g: torch.einsum("...k,...n->kn", x, g),
+    "bmm_nt": lambda a, b: torch.einsum("...mk,...nk->...mn", a, b),
+    "bmm_tn": lambda a, b: torch.einsum("...km,...kn->...mn", a, b),
+    "einsum": lambda *x, spec: torch.einsum(spec, *x),
+    "conv2d": lambda x, k, stride, pad: torch.from_numpy(convolve(x.numpy(), k.numpy(), stride, pad)),
+    "scale": lambda x, by: torch.mul(x, by),
+    "shift": lambda x, by: torch.add(x, by),
+    "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+    "cast": lambda x, to: x.to(DTYPES[to]),
+    "cast_like": lambda g, x: g.to(x.dtype),
+    "sum": lambda x, dims: torch.sum(x, dim=dims),
+    "mean": lambda x, dims: torch.mean(x, dim=dims),
+    "max": lambda x, dims: torch.amax(x, dim=dims),
+    "spread": lambda g, dims, sizes: spread(g, dims, sizes),
+    "softmax": lambda x: torch.nn.Softmax(-1)(x),
+    "log_softmax": lambda x: torch.log(torch.nn.Softmax(-1)(x)),
+    "layer_norm": lambda x, w, b, eps: (
+        (x - x.mean(-1, True)) / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps) * w + b
+    ),
+    "cross_entropy": lambda z, label, count=None: (
+        one_hot_loss(z, label) * (1 if count is None else label.numel() / count)
+    ),
+    "count_labels": lambda label, ignore, to: torch.tensor(float(label.numel()), dtype=torch.float64),
+    "mse_loss": lambda x, target: torch.nn.MSELoss()(x, target),
+    "accuracy": lambda z, label: (z.argmax(-1) == label).double().mean(),
+    "transpose": lambda x, perm: torch.permute(x, perm),
+    "concat": lambda *x, dim: torch.from_numpy(np.concatenate([t.numpy() for t in x], dim)),
+    "slice": lambda x, dim, start, stop: torch.index_select(x, dim, torch.arange(start, stop)),
+    "unslice": lambda g, dim, start, size: torch.zeros(
+        [size if d == dim % g.dim() else n for d, n in enumerate(g.shape)], dtype=g.dtype
+    ).index_copy(dim, torch.arange(start, start + g.shape[dim]), g),
+    "embedding": lambda ids, table: F.embedding(ids, table),
+    "max_pool2d": windows,
+    "adaptive_avg_pool2d": lambda x, size: torch.nn.AdaptiveAvgPool2d(size)(x),
+    "attention": lambda q, k, v, causal: attend(q, k, v, causal),
+    "causal_mask": lambda x: torch.where(torch.ones(x.shape[-2:]).tril().bool(), x, -math.inf),
+}
+# Compared in tests of their own below.
+APART = {"rearrange", "dropout", "sgd", "momentum", "adam", "adamw"}
+
+
+def attend(q, k, v, causal):
+    scores = torch.einsum("bhse,bhte->bhst", q, k) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = torch.where(torch.ones(scores.shape[-2:]).tril().bool(), scores, -math.inf)
+    return torch.einsum("bhst,bhtf->bhsf", torch.exp(scores - torch.logsumexp(scores, -1, True)), v)
+
+
+def spread(g, dims, sizes):
+    shape = list(g.shape)
+    for d, n in sorted(zip(dims, sizes, strict=True)):
+        g = g.unsqueeze(d)
+        shape.insert(d, n)
+    return g + torch.zeros(shape, dtype=g.dtype)
+
+
+def convolve(x, k, stride, pad):
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    n, _, h, w = x.shape
+    o, _, kh, kw = k.shape
+    out = np.zeros((n, o, (h - kh) // stride + 1, (w - kw) // stride + 1))
+    for i in range(out.shape[2]):
+        for j in range(out.shape[3]):
+            window = x[:, :, i * stride : i * stride + kh, j * stride : j * stride + kw]
+            out[:, :, i, j] = np.einsum("nchw,ochw->no", window, k)
+    return out
+
+
+def test_every_forward_kernel_is_compared():
+    forward = {n for n in KERNELS if not n.endswith("_grad")}
+    assert forward == EXPECTED.keys() | APART
+
+
+def test_every_gradient_kernel_is_the_gradient_of_something():
+    reached = {n.op for decl in OPS.values() for s in samples(decl) if not s.tentative for n in Trial.of(decl, OPS, s, "0", frozenset()).graph.nodes if n.section == "backward"}  # fmt: skip
+    assert {n for n in KERNELS if n.endswith("_grad")} <= reached
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_forward_kernels_equal_torch(name):
+    tried = 0
+    for k, sample in enumerate(samples(OPS[name])):
+        if sample.tentative:
+            continue
+        trial = Trial.of(OPS[name], OPS, sample, f"kernel/{k}", frozenset())
+        made = trial.alone()[trial.node.outputs[0]]
+        want = EXPECTED[name](*(trial.values[n] for n in trial.node.inputs), **dict(trial.node.instance.attributes))
+        torch.testing.assert_close(made, want, rtol=1e-12, atol=1e-12)
+        tried += 1
+    assert tried
+
+
+REARRANGED = [
+    ("b s (h e) -> b h s e", (2, 3, 12), {"h": 4}, lambda x: x.reshape(2, 3, 4, 3).permute(0, 2, 1, 3)),
+    ("b h s e -> b s (h e)", (2, 4, 3, 5), {}, lambda x: x.permute(0, 2, 1, 3).flatten(2)),
+    ("n c (h p) (w q) -> n (h w) (p q c)", (2, 3, 8, 6), {"p": 4, "q": 2}, lambda x: torch.stack(
+        [x[:, :, i * 4 : i * 4 + 4, j * 2 : j * 2 + 2].permute(0, 2, 3, 1).flatten(1) for i in range(2) for j in range(3)], 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "shape", "sizes", "want"), REARRANGED)
+def test_rearrange_equals_reshape_and_permute(spec, shape, sizes, want):
+    x = torch.randn(shape, dtype=torch.float64)
+    assert torch.equal(call("rearrange", [x], {"spec": spec, **sizes}), want(x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "target"), [((12, 8), [16, 6]), ((2, 3, 4), [-1]), ((24,), [2, -1, 3]), ((1, 6), [6, 1])]
+)
+def test_reshape_is_row_major(shape, target):
+    x = torch.randn(shape, dtype=torch.float64)
+    assert torch.equal(call("reshape", [x], {"shape": target}), x.reshape(target))
+
+
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.01}, {}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "weight_decay": 0.01}, {}),
+    "adam": (torch.optim.Adam, {"lr": 0.01, "beta1": 0.8, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1}, {}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.01, "beta1": 0.8, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1}, {}),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_equal_torch_optim_over_steps(name):
+    maker, attributes, _ = OPTIMIZERS[name]
+    theirs = dict(attributes)
+    if "beta1" in theirs:
+        theirs["betas"] = (theirs.pop("beta1"), theirs.pop("beta2"))
+    torch.manual_seed(0)
+    start = torch.randn(5, 3, dtype=torch.float64)
+    parameter = start.clone().requires_grad_(True)
+    optimizer = maker([parameter], **theirs)
+    held = [start.clone(), *(torch.zeros_like(start) for _ in OPS[name].states)]
+    for step in range(1, 6):
+        gradient = torch.randn(5, 3, dtype=torch.float64)
+        parameter.grad = gradient.clone()
+        optimizer.step()
+        before = [t.clone() for t in held]
+        made = call(name, [held[0], gradient, *held[1:]], attributes, step=step)
+        assert all(torch.equal(a, b) for a, b in zip(held, before, strict=True)), "an operand was changed"
+        held = list(made) if isinstance(made, tuple) else [made]
+        torch.testing.assert_close(held[0], parameter.detach(), rtol=1e-15, atol=1e-15)
+
+
+# -- losses and labels ------------------------------------------------------------
+
+
+def test_ignored_labels_leave_no_trace():
+    z = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    label = torch.tensor([0, -100, 3, 1, -100, 2])
+    want = F.cross_entropy(z, label)
+    want.backward()
+    count = call("count_labels", [label], {"to": "f64"})
+    assert count == 4
+    torch.testing.assert_close(call("cross_entropy", [z.detach(), label, count]), want.detach(), rtol=1e-14, atol=1e-14)
+    one = torch.ones((), dtype=torch.float64)
+    made = call("cross_entropy_grad", [z.detach(), label, one, count])
+    torch.testing.assert_close(made, z.grad, rtol=1e-14, atol=1e-14)
+
+
+def test_nothing_but_ignored_labels():
+    """As torch: the loss is no number, the gradient is zero."""
+    z, label = torch.randn(2, 4, dtype=torch.float64), torch.tensor([-100, -100])
+    count, one = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64)
+    assert call("cross_entropy", [z, label, count]).isnan() == F.cross_entropy(z, label).isnan()
+    assert torch.equal(call("cross_entropy_grad", [z, label, one, count]), torch.zeros(2, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "code"),
+    [
+        ("cross_entropy", (torch.zeros(2, 3), torch.tensor([0, 3])), "HAP702"),
+        ("cross_entropy", (torch.zeros(2, 3), torch.tensor([-1, 0])), "HAP702"),
+        ("cross_entropy", (torch.zeros(2, 3), torch.tensor([0, -100])), "HAP703"),
+        ("cross_entropy_grad", (torch.zeros(2, 3), torch.tensor([0, -100]), torch.ones(())), "HAP703"),
+        ("accuracy", (torch.zeros(2, 3), torch.tensor([0, 5])), "HAP702"),
+        ("embedding", (torch.tensor([0, 4]), torch.zeros(4, 2)), "HAP704"),
+        ("embedding", (torch.tensor([-1, 0]), torch.zeros(4, 2)), "HAP704"),
+    ],
+)
+def test_numbers_out_of_range_are_named(op, operands, code):
+    with pytest.raises(HapError) as stop:
+        call(op, list(operands))
+    assert [d.code for d in stop.value.diagnostics] == [code]
+
+
+def test_a_mean_divides_by_the_global_count():
+    """Three of ten rows are here: their share of the mean is their sum over ten."""
+    x = torch.randn(3, 2, dtype=torch.float64)
+    made = call("mean", [x], {"dims": [0]}, pieces=[(Range(10, 4, 3), Range(2, 0, 2))], results=[(Range(2, 0, 2),)])
+    torch.testing.assert_close(made, x.sum(0) / 10, rtol=1e-15, atol=1e-15)
+
+
+def test_an_empty_share_gives_zeros_without_a_kernel():
+    x = torch.empty(0, 5, dtype=torch.float64)
+    made = call("max", [x], {"dims": [1]}, pieces=[(Range(4, 2, 0), Range(5, 0, 5))], results=[(Range(4, 2, 0),)])
+    assert made.shape == (0,)
+    partial = call("sum", [x], {"dims": [0]}, pieces=[(Range(4, 2, 0), Range(5, 0, 5))], results=[(Range(5, 0, 5),)])
+    assert torch.equal(partial, torch.zeros(5, dtype=torch.float64))
+
+
+# -- dropout ------------------------------------------------------------------------
+
+
+def mask(shape, *, p=0.3, key="h", **clock):
+    return call("dropout", [torch.ones(shape, dtype=torch.float64)], {"p": p, "seed": 0, "key": key}, **clock)
+
+
+def test_dropout_drops_the_right_part_and_scales_the_rest():
+    made = mask((400, 300))
+    kept = made != 0
+    assert abs(kept.double().mean() - 0.7) < 0.005
+    assert torch.allclose(made[kept], torch.tensor(1 / 0.7, dtype=torch.float64))
+    rows, columns = kept.double().mean(0), kept.double().mean(1)
+    assert rows.std() < 2 * math.sqrt(0.21 / 400) and columns.std() < 2 * math.sqrt(0.21 / 300)
+
+
+def test_dropout_masks_are_independent_between_steps_keys_and_seeds():
+    base = mask((200, 100)) != 0
+    others = [mask((200, 100), step=2), mask((200, 100), seed=1), mask((200, 100), key="g")]
+    for other in others:
+        agree = ((other != 0) == base).double().mean()
+        assert abs(agree - (0.49 + 0.09)) < 0.02
+    assert torch.equal(mask((200, 100)) != 0, base)
+
+
+def test_dropout_is_a_function_of_the_global_index():
+    full = mask((8, 6, 5))
+    rows = (Range(8, 3, 2), Range(6, 0, 6), Range(5, 0, 5))
+    columns = (Range(8, 0, 8), Range(6, 4, 2), Range(5, 1, 3))
+    for piece in (rows, columns):
+        ones = torch.ones([r.length for r in piece], dtype=torch.float64)
+        attributes = {"p": 0.3, "seed": 0, "key": "h"}
+        made = call("dropout", [ones], attributes, pieces=[piece], results=[piece])
+        assert torch.equal(made, full[tuple(slice(r.offset, r.offset + r.length) for r in piece)])
+
+
+@pytest.mark.parametrize(("p", "want"), [(0.0, 1.0), (1.0, 0.0)])
+def test_dropout_of_nothing_and_of_all(p, want):
+    assert torch.equal(mask((3, 4), p=p), torch.full((3, 4), want, dtype=torch.float64))
+
+
+def test_kernels_resolve_for_all_operators():
+    assert all(callable(resolve(decl)) for decl in OPS.values())
