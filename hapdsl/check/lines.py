@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hapdsl.check.names import Turn
 from hapdsl.graph.training import SECTIONS, TrainingGraph
 from hapdsl.lang import nodes
-from hapdsl.lang.diagnostics import error
+from hapdsl.lang.diagnostics import HapError, Report, error
 
 MAX_LINES = 2_000_000
 
 
 @dataclass(frozen=True)
-class Placedline:
+class PlacedLine:
     """One statement with the section and the turn it stands in."""
 
     statement: nodes.Line | nodes.Free | nodes.Pin | nodes.Rest
@@ -22,40 +22,63 @@ class Placedline:
     turn: Turn | None
 
 
-def unrolled(program: nodes.Program, graph: TrainingGraph) -> Iterator[Placedline]:
-    """All lines in order. Raises HapError: HAP512 a repeat that the model doesn't have, HAP513 turns out of range,
-    HAP514 sections out of order."""
-    yield from _walk(program.body, "forward", None, graph, [])
+def unrolled(program: nodes.Program, graph: TrainingGraph, report: Report) -> Iterator[PlacedLine]:
+    """All lines in order; a line outside a section belongs to the section before it, at first to `forward`.
+
+    A block that can't be entered is reported and left out: HAP512 a repeat that the model doesn't have, HAP513 turns out of
+    range or a repeat inside itself, HAP514 sections out of order, HAP517 what belongs at the top of a program, HAP518
+    `microbatch`. Raises HapError HAP519 where repeats unroll to over MAX_LINES lines.
+    """
+    yield from _Walk(graph, report).body(program.body, None, ())
 
 
-def _walk(
-    body: Sequence[nodes.Statement], section: str, turn: Turn | None, graph: TrainingGraph, seen: list[str]
-) -> Iterator[Placedline]:
-    for statement in body:
+@dataclass
+class _Walk:
+    graph: TrainingGraph
+    report: Report
+    seen: list[str] = field(default_factory=list)  # sections so far
+    count: int = 0
+
+    def body(self, body: Sequence[nodes.Statement], section: str | None, turns: tuple[Turn, ...]) -> Iterator[PlacedLine]:
+        """`section` is None at the top of a program."""
+        for statement in body:
+            try:
+                yield from self.statement(statement, section, turns)
+            except HapError as stop:
+                if any(d.code == "HAP519" for d in stop.diagnostics):
+                    raise
+                self.report.extend(stop.diagnostics)
+
+    def statement(self, statement: nodes.Statement, section: str | None, turns: tuple[Turn, ...]) -> Iterator[PlacedLine]:
+        here = section or (self.seen[-1] if self.seen else "forward")
         match statement:
             case nodes.Section(kind=kind):
-                if turn is not None or (seen and SECTIONS.index(kind) <= SECTIONS.index(seen[-1])):
+                if section or turns or (self.seen and SECTIONS.index(kind) <= SECTIONS.index(self.seen[-1])):
                     raise error("HAP514", f"section '{kind}' can't stand here", statement.span, "the order is forward, backward, update, each once")  # fmt: skip
-                seen.append(kind)
-                yield from _walk(statement.body, kind, None, graph, seen)
+                self.seen.append(kind)
+                yield from self.body(statement.body, kind, ())
             case nodes.Turns():
-                yield from _turns(statement, section, turn, graph, seen)
+                yield from self.turns(statement, here, turns)
             case nodes.Line() | nodes.Free() | nodes.Pin() | nodes.Rest():
-                yield Placedline(statement, section, turn)
+                self.count += 1
+                if self.count > MAX_LINES:
+                    raise error("HAP519", f"this program unrolls to over {MAX_LINES:,} lines", statement.span, "repeats within repeats multiply")
+                yield PlacedLine(statement, here, turns[-1] if turns else None)
+            case nodes.Microbatch():
+                raise error("HAP518", "a program can't accumulate gradients over `microbatch` yet", statement.span, "write the lines once, for the whole batch")  # fmt: skip
 
-
-def _turns(
-    statement: nodes.Turns, section: str, outer: Turn | None, graph: TrainingGraph, seen: list[str]
-) -> Iterator[Placedline]:
-    path = statement.variable
-    if path.startswith(".") and outer is not None:
-        path = outer.absolute(path)
-    if path not in graph.repeats:
-        known = ", ".join(graph.repeats) or "none"
-        raise error("HAP512", f"the model has no repeat '{path}'", statement.span, f"it has: {known}")
-    count = graph.repeats[path]
-    if not 0 <= statement.start < statement.stop <= count:
-        raise error("HAP513", f"'{path}' has the turns 0..{count}, not {statement.start}..{statement.stop}", statement.span)
-    turns = range(statement.start, statement.stop)
-    for number in reversed(turns) if statement.reverse else turns:
-        yield from _walk(statement.body, section, Turn(path, number, count), graph, seen)
+    def turns(self, statement: nodes.Turns, section: str, outer: tuple[Turn, ...]) -> Iterator[PlacedLine]:
+        path = statement.variable
+        if path.startswith(".") and outer:
+            path = outer[-1].absolute(path)
+        if path not in self.graph.repeats:
+            known = ", ".join(list(self.graph.repeats)[:8]) or "none"
+            raise error("HAP512", f"the model has no repeat '{path}'", statement.span, f"it has: {known}")
+        if any(turn.path == path for turn in outer):
+            raise error("HAP513", f"'{path}' is repeated inside itself", statement.span, "end the first repeat before this one")
+        count = self.graph.repeats[path]
+        if not 0 <= statement.start < statement.stop <= count:
+            raise error("HAP513", f"'{path}' has the turns 0..{count}, not {statement.start}..{statement.stop}", statement.span)
+        numbers = range(statement.start, statement.stop)
+        for number in reversed(numbers) if statement.reverse else numbers:
+            yield from self.body(statement.body, section, (*outer, Turn(path, number, count)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
+from hapdsl.check.near import near
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import Span
@@ -40,7 +40,6 @@ def tensor_of(name: str, turn: Turn | None, graph: TrainingGraph, span: Span) ->
     full = graph.resolve(full)
     if full in graph.tensors:
         return full
-    near = difflib.get_close_matches(full, graph.tensors, n=1, cutoff=0.7)
-    hint = f"did you mean '{near[0]}'?" if near else f"the model is '{graph.model}'"
+    hint = near(full, graph.tensors) or f"the model is '{graph.model}'"
     shown = full if full == name else f"{name}' = '{full}"
     raise error("HAP510", f"the model has no tensor '{shown}'", span, hint)

@@ -1,72 +1,61 @@
-"""Is one line a triple that the theory holds? Compute lines against rules, conversions against the mesh."""
+"""Is one line a triple that the theory holds? Compute lines against rules, conversions against the mesh.
+
+Both judge patterns, so that a line with a `?` is refused where nothing could stand for it.
+"""
 
 from __future__ import annotations
 
-from hapdsl.check.names import Turn, tensor_of
-from hapdsl.graph.program import COLLECTIVES, METHODS, Instruction, Layout, Value, conversion
+from collections.abc import Sequence
+
+from hapdsl.check.values import Pattern
+from hapdsl.graph.program import COLLECTIVES, METHODS, Instruction, Value, conversion
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.theory.expressions import evaluate
 from hapdsl.theory.instance import DTYPE_BYTES
-from hapdsl.theory.placements import Placement, from_nodes, show
+from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
 
-
-def value_of(value: nodes.Value, turn: Turn | None, graph: TrainingGraph, layout: Layout) -> Value | None:
-    """The value that a person wrote, None where its placement has a `?`.
-
-    Raises HapError: HAP510 no such tensor, HAP520 wrong number of axes, HAP521 a dim that isn't there,
-    HAP522 a dim that can't be sharded, HAP523 two axes cutting one dim without rows of shares.
-    """
-    name = tensor_of(value.name, turn, graph, value.span)
-    placement = from_nodes(value.placement)
-    if placement is None:
-        return None
-    if len(placement) != len(layout.mesh):
-        raise error("HAP520", f"{show(placement)} is for {len(placement)} mesh axes, the mesh has {len(layout.mesh)}", value.span, "one entry per axis: (S(0), R)")  # fmt: skip
-    tensor = graph.tensors[name]
-    for p in placement:
-        if p.kind != "S":
-            continue
-        if not 0 <= p.dim < len(tensor.shape):
-            raise error("HAP521", f"'{name}' has {len(tensor.shape)} dims, there is no dim {p.dim}", value.span, "dims count from 0")
-        cls = tensor.classes[p.dim]
-        if cls is None:
-            raise error("HAP522", f"dim {p.dim} of '{name}' has length 1 and can't be sharded", value.span, "keep it whole: R")
-        if graph.classes[cls].units == 1:
-            raise error("HAP522", f"dim {p.dim} of '{name}' is one indivisible unit (class {cls})", value.span, "keep it whole: R")
-        axes = tuple(a for a, q in enumerate(placement) if q == p)
-        if axes not in layout.shares.get(cls, {}):
-            raise error("HAP523", f"dim {p.dim} of '{name}' is cut on two axes, but '{cls}' has no shares for both", value.span, f"shares {cls} = [[…], […]]: a row per outer position")  # fmt: skip
-    return Value(name, placement)
+Patterns = Sequence[Pattern]
 
 
-def compute(line: nodes.Line, inputs: list[Value], outputs: list[Value], graph: TrainingGraph, section: str) -> Instruction:
-    """A compute line, if the theory holds it.
+def compute(line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: TrainingGraph, section: str) -> Instruction | None:
+    """A compute line, if the theory holds it; None where it leaves placements open.
 
     Raises HapError: HAP530 another operator makes this tensor, HAP531 wrong outputs, HAP532 wrong operands,
-    HAP533 no rule for these placements, HAP534 a rule, but with another result, HAP535 an attribute that differs.
+    HAP533 no rule for these placements, HAP534 a rule, but with another result, HAP535 an attribute that differs, HAP536 operands by name.
     """
-    node = _node(line, outputs[0], graph)
+    node = _node(line, outputs[0].tensor, graph)
     if [v.tensor for v in outputs] != list(node.outputs):
         raise error("HAP531", f"this call makes {', '.join(node.outputs)}, in that order", line.span, "bind them all on one line")
     if [v.tensor for v in inputs] != list(node.inputs):
-        raise error("HAP532", f"'{node.outputs[0]}' is computed from {', '.join(node.inputs) or 'nothing'}", line.span, f"{node.op}({', '.join(node.inputs)})")  # fmt: skip
+        raise error("HAP532", f"'{node.outputs[0]}' is computed from {', '.join(node.inputs) or 'nothing'}", line.span, _call(node))
     _attributes(line, node)
     for axis in range(len(outputs[0].placement)):
         _axis(line, node, inputs, outputs, axis)
-    return Instruction(node.op, tuple(inputs), tuple(outputs), section, node, span=line.span)
+    read, made = [v.value for v in inputs], [v.value for v in outputs]
+    if None in read or None in made:
+        return None
+    return Instruction(node.op, _values(read), _values(made), section, node, span=line.span)
 
 
-def _node(line: nodes.Line, output: Value, graph: TrainingGraph) -> Node:
-    number = graph.producer.get(output.tensor)
+def _values(values: Sequence[Value | None]) -> tuple[Value, ...]:
+    return tuple(v for v in values if v is not None)
+
+
+def _call(node: Node) -> str:
+    return f"{node.op}({', '.join(node.inputs)})"
+
+
+def _node(line: nodes.Line, output: str, graph: TrainingGraph) -> Node:
+    number = graph.producer.get(output)
     if number is None:
-        kind = graph.tensors[output.tensor].kind
-        raise error("HAP530", f"'{output.tensor}' is loaded, not computed", line.span, f"write: {output} = {_loader(kind)}()")
+        kind = graph.tensors[output].kind
+        raise error("HAP530", f"'{output}' is loaded, not computed", line.span, f"write: {output}@… = {_loader(kind)}()")
     node = graph.nodes[number]
     if node.op != line.function:
-        raise error("HAP530", f"'{output.tensor}' is made by {node.op}, not {line.function}", line.span, f"{node.op}({', '.join(node.inputs)})")  # fmt: skip
+        raise error("HAP530", f"'{output}' is made by {node.op}, not {line.function}", line.span, _call(node))
     return node
 
 
@@ -80,93 +69,134 @@ def _attributes(line: nodes.Line, node: Node) -> None:
     position = 0
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):
+            if arg.name is not None:
+                raise error("HAP536", f"operand '{arg.name}' is given by name", arg.span, f"operands stand in order, without names: {_call(node)}")
             continue
         name = arg.name or (names[position] if position < len(names) else None)
         position += arg.name is None
         if name is None or name not in node.instance.attributes:
             raise error("HAP535", f"'{node.op}' has no attribute for this", arg.span, "leave it out: attributes come from the model")
+        if isinstance(arg.value, nodes.Hole):
+            continue
         wanted = node.instance.attributes[name]
         value = evaluate(arg.value, {d: d for d in DTYPE_BYTES})
         if value != wanted and [value] != wanted:
             raise error("HAP535", f"the model has {name} = {wanted} here", arg.span, "leave it out: attributes come from the model")
 
 
-def _axis(line: nodes.Line, node: Node, inputs: list[Value], outputs: list[Value], axis: int) -> None:
-    given = tuple(v.placement[axis] for v in inputs)
-    made = tuple(v.placement[axis] for v in outputs)
-    if any(r.inputs == given and r.outputs == made for r in node.rules):
+# -- rules -------------------------------------------------------------------------
+
+
+def _axis(line: nodes.Line, node: Node, inputs: Patterns, outputs: Patterns, axis: int) -> None:
+    given = [v.placement[axis] for v in inputs]
+    made = [v.placement[axis] for v in outputs]
+    if any(_fits(given, r.inputs) and _fits(made, r.outputs) for r in node.rules):
         return
-    same_inputs = [r for r in node.rules if r.inputs == given]
+    same_inputs = [r for r in node.rules if _fits(given, r.inputs)]
     on = f" on axis {axis}" if len(outputs[0].placement) > 1 else ""
     if same_inputs:
-        results = " or ".join(_results(r, node) for r in same_inputs)
+        results = " or ".join(dict.fromkeys(_results(r, node) for r in same_inputs))
         raise error("HAP534", f"from these operands {node.op} gives {results}{on}", line.span, _convert_after(same_inputs[0], outputs, axis))
-    same_outputs = [r for r in node.rules if r.outputs == made]
+    same_outputs = [r for r in node.rules if _fits(made, r.outputs)]
     nearest = min(same_outputs or list(node.rules), key=lambda r: _distance(r, given, made))
-    fixes = [
-        f"`{Value(v.tensor, _with(v.placement, axis, want))} = {conversion(p, want)}({v})`" if conversion(p, want) else f"{v.tensor} as {want}"
-        for v, p, want in zip(inputs, given, nearest.inputs, strict=True)
-        if p != want
-    ]
     needs = ", ".join(f"{n}@{p}" for n, p in zip(node.inputs, nearest.inputs, strict=True))
-    raise error("HAP533", f"no rule of {node.op} takes ({', '.join(map(str, given))}){on} to {', '.join(map(str, made))}", line.span, f"a near rule needs {needs}" + (f": {'; '.join(fixes)}" if fixes else ""))  # fmt: skip
+    fixes = [_fix(v, axis, want) for v, want in zip(inputs, nearest.inputs, strict=True) if v.placement[axis] not in (None, want)]
+    if not _fits(made, nearest.outputs):
+        fixes.append(f"it gives {_results(nearest, node)}")
+    taken, given_out = (", ".join("?" if p is None else str(p) for p in side) for side in (given, made))
+    raise error("HAP533", f"no rule of {node.op} takes ({taken}){on} to {given_out}", line.span, f"a near rule needs {needs}" + (f": {'; '.join(fixes)}" if fixes else ""))  # fmt: skip
+
+
+def _fits(written: Sequence[Placement | None], wanted: Sequence[Placement]) -> bool:
+    return all(p is None or p == q for p, q in zip(written, wanted, strict=True))
+
+
+def _fix(value: Pattern, axis: int, want: Placement) -> str:
+    """The line that makes an operand what a rule needs, or words where there is none."""
+    before = value.placement[axis]
+    how = conversion(before, want) if before is not None else None
+    target = _with(value, axis, want)
+    return f"`{target} = {how}({value})`" if how else f"make {target} without {value}"
 
 
 def _results(rule: Rule, node: Node) -> str:
     return ", ".join(f"{n}@{p}" for n, p in zip(node.outputs, rule.outputs, strict=True))
 
 
-def _convert_after(rule: Rule, outputs: list[Value], axis: int) -> str:
-    made, wanted = rule.outputs[0], outputs[0].placement[axis]
-    how = conversion(made, wanted)
-    before = Value(outputs[0].tensor, _with(outputs[0].placement, axis, made))
-    return f"write {before} here, then `{outputs[0]} = {how}({before})`" if how else f"write {before} here"
+def _convert_after(rule: Rule, outputs: Patterns, axis: int) -> str:
+    """The first output that isn't what the rule gives: written as it is, then converted."""
+    for made, written in zip(rule.outputs, outputs, strict=True):
+        wanted = written.placement[axis]
+        if wanted is not None and wanted != made:
+            how = conversion(made, wanted)
+            before = _with(written, axis, made)
+            return f"write {before} here, then `{written} = {how}({before})`" if how else f"write {before} here"
+    return ""
 
 
-def _with(placement: tuple[Placement, ...], axis: int, p: Placement) -> tuple[Placement, ...]:
-    return (*placement[:axis], p, *placement[axis + 1 :])
+def _with(value: Pattern, axis: int, p: Placement) -> Pattern:
+    return Pattern(value.tensor, (*value.placement[:axis], p, *value.placement[axis + 1 :]))
 
 
-def _distance(rule: Rule, given: tuple[Placement, ...], made: tuple[Placement, ...]) -> tuple[int, int]:
+def _distance(rule: Rule, given: Sequence[Placement | None], made: Sequence[Placement | None]) -> tuple[int, int]:
     """How many operands would have to change, impossible changes counted heavily."""
-    changes = [(p, want) for p, want in zip(given, rule.inputs, strict=True) if p != want]
+    changes = [(p, want) for p, want in zip(given, rule.inputs, strict=True) if p is not None and p != want]
     impossible = sum(conversion(p, want) is None for p, want in changes)
-    return impossible, len(changes) + sum(a != b for a, b in zip(rule.outputs, made, strict=True))
+    return impossible, len(changes) + sum(p is not None and p != q for p, q in zip(made, rule.outputs, strict=True))
 
 
-def convert(line: nodes.Line, inputs: list[Value], outputs: list[Value], layout: Layout, section: str) -> Instruction:
-    """A collective or local conversion, with any number of operands in one message.
+# -- conversions -------------------------------------------------------------------
+
+
+def convert(line: nodes.Line, inputs: Patterns, outputs: Patterns, section: str) -> Instruction | None:
+    """A collective or local conversion, with any number of operands in one message; None where it leaves placements open.
 
     Raises HapError: HAP540 operands that don't pair up, HAP541 nothing or several axes change, HAP542 another
     conversion is needed, HAP543 an unknown method, HAP544 a dim that an inner axis cuts too.
     """
-    if len(inputs) != len(outputs) or [v.tensor for v in inputs] != [v.tensor for v in outputs]:
-        raise error("HAP540", f"{line.function} turns each operand into the same tensor in another placement", line.span)
-    axes = set()
-    for source, target in zip(inputs, outputs, strict=True):
-        changed = [a for a, (p, q) in enumerate(zip(source.placement, target.placement, strict=True)) if p != q]
-        if len(changed) != 1:
-            what = "nothing changes" if not changed else "two axes change at once"
-            raise error("HAP541", f"{what} from {source} to {target}", line.span, "one conversion changes one axis")
-        axis = changed[0]
-        axes.add(axis)
-        how = conversion(source.placement[axis], target.placement[axis])
-        if how is None:
-            raise error("HAP542", f"nothing turns {source} into {target}", line.span, "partial sums must be reduced, not cut")
-        if how != line.function:
-            raise error("HAP542", f"{source} becomes {target} by {how}, not {line.function}", line.span, f"`{target} = {how}({source})`")
-        _nested(line, source, target, axis)
+    if not inputs or [v.tensor for v in inputs] != [v.tensor for v in outputs]:
+        raise error("HAP540", f"{line.function} turns each operand into the same tensor in another placement", line.span, "as many values on both sides, in the same order")  # fmt: skip
+    method = _method(line)
+    axes = {_changed(line, source, target) for source, target in zip(inputs, outputs, strict=True)} - {None}
     if len(axes) > 1:
-        raise error("HAP541", "all operands of one message must change along the same axis", line.span)
-    return Instruction(line.function, tuple(inputs), tuple(outputs), section, method=_method(line), axis=axes.pop(), span=line.span)
+        raise error("HAP541", "all operands of one message must change along the same axis", line.span, "write a line per axis")
+    read, made = [v.value for v in inputs], [v.value for v in outputs]
+    axis = next(iter(axes), None)
+    if None in read or None in made or axis is None:
+        return None
+    return Instruction(line.function, _values(read), _values(made), section, method=method, axis=axis, span=line.span)
 
 
-def _nested(line: nodes.Line, source: Value, target: Value, axis: int) -> None:
+def _changed(line: nodes.Line, source: Pattern, target: Pattern) -> int | None:
+    """The mesh axis along which one operand changes, None where a `?` leaves it open."""
+    pairs = list(zip(source.placement, target.placement, strict=True))
+    changed = [a for a, (p, q) in enumerate(pairs) if p is not None and q is not None and p != q]
+    if len(changed) > 1:
+        raise error("HAP541", f"two axes change at once from {source} to {target}", line.span, "one conversion changes one axis")
+    open_ = [a for a, pair in enumerate(pairs) if None in pair]
+    if not changed:
+        if open_:
+            return None
+        raise error("HAP541", f"nothing changes from {source} to {target}", line.span, "leave this line out")
+    axis = changed[0]
+    before, after = pairs[axis]
+    assert before is not None and after is not None
+    how = conversion(before, after)
+    if how is None:
+        raise error("HAP542", f"nothing turns {source} into {target}", line.span, _why_not(before))
+    if how != line.function:
+        raise error("HAP542", f"{source} becomes {target} by {how}, not {line.function}", line.span, f"`{target} = {how}({source})`")
     for value in (source, target):
         p = value.placement[axis]
-        inner = [a for a, q in enumerate(value.placement) if q == p and a > axis]
-        if p.kind == "S" and inner:
+        if p is not None and p.kind == "S" and any(q == p for q in value.placement[axis + 1 :]):
             raise error("HAP544", f"dim {p.dim} of {value} is cut by an inner axis too", line.span, "convert the inner axis first")
+    return axis
+
+
+def _why_not(source: Placement) -> str:
+    if source.kind == "S":
+        return "gather it first (all_gather); what is whole becomes partial sums by `partial`"
+    return "partial sums must be reduced, not cut"
 
 
 def _method(line: nodes.Line) -> str | None:
@@ -174,11 +204,11 @@ def _method(line: nodes.Line) -> str | None:
     method = METHODS[line.function][0] if line.function in COLLECTIVES else None
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):
+            if arg.name is not None:
+                raise error("HAP536", f"operand '{arg.name}' is given by name", arg.span, "operands stand in order, without names")
             continue
         known = METHODS.get(line.function, ())
         if arg.name != "method" or not isinstance(arg.value, nodes.Name) or arg.value.id not in known:
-            raise error("HAP543", f"{line.function} takes {'method = ' + ' or '.join(known) if known else 'nothing else'}", arg.span)
+            raise error("HAP543", f"{line.function} takes {'method = ' + ' or '.join(known) if known else 'nothing else'}", arg.span, "leave it out: the first is the default")  # fmt: skip
         method = arg.value.id
     return method
-
-

@@ -7,24 +7,27 @@ it was loaded in. Cost: linear in the unrolled lines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+from hapdsl.check.findings import MOST_ERRORS, Findings
 from hapdsl.check.layout import Mesh, mesh_of, read_layout
-from hapdsl.check.lines import Placedline, unrolled
+from hapdsl.check.lines import PlacedLine, unrolled
 from hapdsl.check.names import Turn, tensor_of
-from hapdsl.check.triples import compute, convert, value_of
+from hapdsl.check.triples import Patterns, compute, convert
+from hapdsl.check.values import Pattern, pattern_of
 from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, Instruction, Layout, Program, Value, conversion
 from hapdsl.graph.training import LOADED, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
-from hapdsl.theory.placements import Placements, from_nodes, show
+from hapdsl.theory.placements import Placements, show
 
 
 @dataclass
 class Checked:
     """What a verifier knows of a program.
 
-    `program` holds the instructions that were read; it is complete and proven only if `ok`. `sketch` says that
+    `program` holds the instructions that were read; it is complete and proven only if `ok` and no `sketch`. `sketch` says that
     it leaves choices open (`?`, `...`); `free` are the classes whose shares it leaves open. `pins` are (tensor, placement).
     """
 
@@ -44,7 +47,7 @@ def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = N
 
     Problems are in the result's `diagnostics` (codes HAP5xx), not raised.
     """
-    report = Report()
+    report = Findings()
     mesh: Mesh
     try:
         mesh = mesh_of(program, devices)
@@ -52,42 +55,72 @@ def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = N
         report.extend(stop.diagnostics)
         mesh = (("devices", devices or 2),)
     cuts = read_layout(program, graph, mesh, report)
-    args = {a.name or "": a.value for a in program.args}
     checked = Checked(
-        Program(program.name, graph, cuts.layout, [], program.cluster, dict(graph.parameters) if args else {}),
+        Program(program.name, graph, cuts.layout, [], program.cluster, dict(graph.parameters) if program.args else {}),
         report,
-        free=cuts.free,
+        is_sketch(program),
+        cuts.free,
     )
-    _Verifier(program, graph, cuts.layout, checked).run()
+    _Verifier(program, graph, cuts.layout, checked, report).run()
     return checked
 
 
+def is_sketch(program: nodes.Program) -> bool:
+    """Does a program leave choices open: a `...`, a placement `?`, or an argument `?`?"""
+    return any(map(_is_open, _statements(program.body)))
+
+
+def _statements(body: Sequence[nodes.Statement]) -> Iterator[nodes.Statement]:
+    for statement in body:
+        yield statement
+        if isinstance(statement, nodes.Section | nodes.Turns | nodes.Microbatch):
+            yield from _statements(statement.body)
+
+
+def _is_open(statement: nodes.Statement) -> bool:
+    match statement:
+        case nodes.Rest():
+            return True
+        case nodes.Line(outputs=outputs, args=args):
+            values = [*outputs, *(a.value for a in args if isinstance(a.value, nodes.Value))]
+            return any(p.kind == "?" for v in values for p in v.placement) or any(isinstance(a.value, nodes.Hole) for a in args)
+    return False
+
+
+@dataclass
 class _Verifier:
-    def __init__(self, tree: nodes.Program, graph: TrainingGraph, layout: Layout, checked: Checked) -> None:
-        self.tree, self.graph, self.layout, self.checked = tree, graph, layout, checked
-        self.report = checked.diagnostics
-        self.held: dict[str, tuple[Placements, nodes.Span]] = {}  # params and state: how they were loaded
-        self.have: dict[str, set[Placements]] = {}
-        self.freed: set[Value] = set()
-        self.bad: set[str] = set()  # tensors whose own line was wrong: what reads them isn't blamed
+    tree: nodes.Program
+    graph: TrainingGraph
+    layout: Layout
+    checked: Checked
+    report: Findings
+    held: dict[str, tuple[Placements, nodes.Span]] = field(default_factory=dict)  # params and state: how they were loaded
+    have: dict[str, set[Placements]] = field(default_factory=dict)
+    freed: set[Value] = field(default_factory=set)
+    bad: set[str] = field(default_factory=set)  # tensors whose own line was wrong: what reads them isn't blamed
+    pinned: list[tuple[Value, nodes.Span]] = field(default_factory=list)
 
     def run(self) -> None:
-        self.fingerprint()
+        self.header()
+        before = len(self.report.errors)
         try:
-            lines = list(unrolled(self.tree, self.graph))
+            for placed in unrolled(self.tree, self.graph, self.report):
+                if self.report.full:
+                    self.report.add("HAP519", f"more than {MOST_ERRORS} errors: the rest of the program wasn't checked", self.tree.span)
+                    return
+                try:
+                    self.line(placed)
+                except HapError as stop:
+                    self.blame(placed, stop)
         except HapError as stop:
             self.report.extend(stop.diagnostics)
             return
-        self.checked.sketch = any(isinstance(p.statement, nodes.Rest) for p in lines)
-        for placed in lines:
-            try:
-                self.line(placed)
-            except HapError as stop:
-                self.blame(placed, stop)
-        if not self.checked.sketch:
+        left_out = any(d.code in ("HAP512", "HAP513", "HAP514", "HAP518") for d in self.report.errors[before:])
+        if not self.checked.sketch and not left_out:
             self.goal()
 
-    def fingerprint(self) -> None:
+    def header(self) -> None:
+        """The fingerprint, and that what a program says once stands at its top."""
         for statement in self.tree.body:
             if isinstance(statement, nodes.Fingerprint):
                 version, _, digest = statement.value.partition(":")
@@ -95,11 +128,15 @@ class _Verifier:
                     self.report.add("HAP515", f"format version '{version}' is not known here", statement.span, "this hapdsl reads version 1")
                 elif digest != self.graph.fingerprint:
                     self.report.add("HAP516", f"this program was made for another '{self.graph.model}' ({digest}, this one is {self.graph.fingerprint})", statement.span, "plan again, or take the line away to check it as it is")  # fmt: skip
+        top = {id(s) for s in self.tree.body}
+        for statement in _statements(self.tree.body):
+            if isinstance(statement, nodes.Mesh | nodes.Shares | nodes.Ratio | nodes.Fingerprint) and id(statement) not in top:
+                kind = type(statement).__name__.lower()
+                self.report.add("HAP517", f"`{kind}` stands in a block", statement.span, "move it to the top of the program: it holds for all of it")
 
-    def blame(self, placed: Placedline, stop: HapError) -> None:
+    def blame(self, placed: PlacedLine, stop: HapError) -> None:
         """Report a line's errors once (a repeat shows the first turn), and don't blame what depends on it."""
-        known = {(d.code, d.span) for d in self.report}
-        self.report.extend(d for d in stop.diagnostics if (d.code, d.span) not in known)
+        self.report.extend(stop.diagnostics)
         if isinstance(placed.statement, nodes.Line):
             for output in placed.statement.outputs:
                 try:
@@ -107,69 +144,86 @@ class _Verifier:
                 except HapError:
                     continue
 
-    def line(self, placed: Placedline) -> None:
+    # -- lines -------------------------------------------------------------------
+
+    def line(self, placed: PlacedLine) -> None:
         match placed.statement:
             case nodes.Line() as line:
                 self.instruction(line, placed.section, placed.turn)
-            case nodes.Free(values=values) as free:
-                found = [value_of(v, placed.turn, self.graph, self.layout) for v in values]
-                for value, written in zip(found, values, strict=True):
-                    if value is None:
-                        continue
-                    self.need(value, written.span)
-                    self.have[value.tensor].discard(value.placement)
-                    self.freed.add(value)
-                kept = tuple(v for v in found if v is not None)
-                self.checked.program.instructions.append(Instruction("free", kept, (), placed.section, span=free.span))
+            case nodes.Free() as free:
+                self.free(free, placed)
             case nodes.Pin(name=name, placement=placement) as pin:
-                tensor = tensor_of(name, placed.turn, self.graph, pin.span)
-                value_of(nodes.Value(name, placement, span=pin.span), placed.turn, self.graph, self.layout)
-                fixed = from_nodes(placement)
-                if fixed is not None:
-                    self.checked.pins.append((tensor, fixed))
+                value = self.pattern(nodes.Value(name, placement, span=pin.span), placed.turn).value
+                if value is not None:
+                    self.checked.pins.append((value.tensor, value.placement))
+                    self.pinned.append((value, pin.span))
+
+    def pattern(self, value: nodes.Value, turn: Turn | None) -> Pattern:
+        return pattern_of(value, turn, self.graph, self.layout)
+
+    def free(self, free: nodes.Free, placed: PlacedLine) -> None:
+        kept = []
+        for written in free.values:
+            value = self.pattern(written, placed.turn).value
+            if value is None:
+                raise error("HAP524", "`free` needs a whole placement", written.span, "name the value that ends: free h@R")
+            self.need(value, written.span)
+            self.have.get(value.tensor, set()).discard(value.placement)
+            self.freed.add(value)
+            kept.append(value)
+        self.checked.program.instructions.append(Instruction("free", tuple(kept), (), placed.section, span=free.span))
 
     def instruction(self, line: nodes.Line, section: str, turn: Turn | None) -> None:
-        written_inputs = [a.value for a in line.args if isinstance(a.value, nodes.Value)]
-        outputs = [value_of(v, turn, self.graph, self.layout) for v in line.outputs]
-        inputs = [value_of(v, turn, self.graph, self.layout) for v in written_inputs]
-        if None in outputs or None in inputs:
-            self.checked.sketch = True
-            return
-        known_outputs = [v for v in outputs if v is not None]
-        known_inputs = [v for v in inputs if v is not None]
-        instruction = self.triple(line, known_inputs, known_outputs, section)
-        for value, written in zip(known_inputs, written_inputs, strict=True):
-            self.need(value, written.span)
-        for value in known_outputs:
-            self.have.setdefault(value.tensor, set()).add(value.placement)
-            self.freed.discard(value)
-        self.checked.program.instructions.append(instruction)
+        written = [a.value for a in line.args if isinstance(a.value, nodes.Value)]
+        outputs = [self.pattern(v, turn) for v in line.outputs]
+        inputs = [self.pattern(v, turn) for v in written]
+        instruction = self.triple(line, inputs, outputs, section)
+        for value, place in zip(inputs, written, strict=True):
+            if value.value is not None:
+                self.need(value.value, place.span)
+        for value in outputs:
+            if value.value is not None:
+                self.have.setdefault(value.tensor, set()).add(value.value.placement)
+                self.freed.discard(value.value)
+        if instruction is not None:
+            repeat = ((turn.path, turn.turn),) if turn is not None else ()
+            self.checked.program.instructions.append(replace(instruction, repeat=repeat))
 
-    def triple(self, line: nodes.Line, inputs: list[Value], outputs: list[Value], section: str) -> Instruction:
+    def triple(self, line: nodes.Line, inputs: Patterns, outputs: Patterns, section: str) -> Instruction | None:
+        if any(isinstance(a.value, nodes.Hole) and a.name is None for a in line.args):
+            return None  # an operand is left open: nothing can be said of this line
         same = bool(inputs) and [v.tensor for v in inputs] == [v.tensor for v in outputs]
         if line.function in COLLECTIVES or line.function == "partial" or (line.function in LOCAL and same):
-            return convert(line, inputs, outputs, self.layout, section)
+            return convert(line, inputs, outputs, section)
         if line.function in LOADS and not line.args:
             return self.load(line, outputs, section)
         return compute(line, inputs, outputs, self.graph, section)
 
-    def load(self, line: nodes.Line, outputs: list[Value], section: str) -> Instruction:
-        for value, written in zip(outputs, line.outputs, strict=True):
-            kind = self.graph.tensors[value.tensor].kind
+    def load(self, line: nodes.Line, outputs: Patterns, section: str) -> Instruction | None:
+        made = []
+        for pattern, written in zip(outputs, line.outputs, strict=True):
+            kind = self.graph.tensors[pattern.tensor].kind
             loader = LOADED.get(kind)
             if loader is None:
-                node = self.graph.nodes[self.graph.producer[value.tensor]]
-                raise error("HAP550", f"'{value.tensor}' is computed, not loaded", written.span, f"{node.op}({', '.join(node.inputs)})")
+                node = self.graph.nodes[self.graph.producer[pattern.tensor]]
+                raise error("HAP550", f"'{pattern.tensor}' is computed, not loaded", written.span, f"{node.op}({', '.join(node.inputs)})")
             if loader != line.function:
-                raise error("HAP550", f"'{value.tensor}' is loaded by {loader}()", written.span, f"`{value} = {loader}()`")
-            if any(p.kind == "P" for p in value.placement):
-                raise error("HAP551", f"'{value.tensor}' can't be loaded as partial sums", written.span, "load it as R or S(d)")
+                raise error("HAP550", f"'{pattern.tensor}' is loaded by {loader}()", written.span, f"`{pattern} = {loader}()`")
+            if any(p is not None and p.kind == "P" for p in pattern.placement):
+                raise error("HAP551", f"'{pattern.tensor}' can't be loaded as partial sums", written.span, "load it as R or S(d)")
+            value = pattern.value
+            if value is None:
+                continue
             if kind in ("param", "state"):
-                before = self.held.get(value.tensor)
-                if before is not None and before[0] != value.placement:
-                    raise error("HAP552", f"'{value.tensor}' is held as {show(before[0])} already", written.span, f"convert that: `{value} = …({value.tensor}@{show(before[0])})`")  # fmt: skip
-                self.held[value.tensor] = (value.placement, written.span)
-        return Instruction(line.function, (), tuple(outputs), section, span=line.span)
+                before = self.held.setdefault(value.tensor, (value.placement, written.span))[0]
+                if before != value.placement:
+                    fix = self.bridge(before, value.placement)
+                    hint = f"`{value} = {fix}({Value(value.tensor, before)})`" if fix else f"convert {Value(value.tensor, before)}"
+                    raise error("HAP552", f"'{value.tensor}' is held as {show(before)} already", written.span, hint)
+            made.append(value)
+        return Instruction(line.function, (), tuple(made), section, span=line.span) if len(made) == len(outputs) else None
+
+    # -- what is at hand -----------------------------------------------------------
 
     def need(self, value: Value, span: nodes.Span) -> None:
         """The value must be at hand, unless this is a sketch (the search makes it) or its own line was wrong."""
@@ -198,25 +252,37 @@ class _Verifier:
         node = self.graph.nodes[self.graph.producer[value.tensor]]
         return f"it is made by {node.op}({', '.join(node.inputs)})"
 
+    # -- the goal ------------------------------------------------------------------
+
     def goal(self) -> None:
-        """Loss as P or R, each param and its state updated where it is held; without training, the outputs."""
+        """Loss as P or R, each param and its state updated where it is held; without training, the outputs; pins kept."""
         end = self.tree.span
         loss = self.graph.loss
-        if loss is not None and loss not in self.bad:
-            kinds = self.have.get(loss, set())
-            if not any(p.kind != "S" for placement in kinds for p in placement):
-                self.report.add("HAP570", f"the loss '{loss}' is never made", end, f"end the forward section with {loss}@P or {loss}@R")
+        if loss is not None and loss not in self.bad and not self.have.get(loss):
+            self.report.add("HAP570", f"the loss '{loss}' is never made", end, f"end the forward section with {loss}@P or {loss}@R")
         wanted = self.graph.updates if loss is not None else {}
         for old, new in wanted.items():
-            if new in self.bad or old in self.bad:
-                continue
-            held = self.held.get(old)
-            if held is None:
-                self.report.add("HAP571", f"'{old}' is never loaded, so never updated", end, f"`{old}@R = {LOADED[self.graph.tensors[old].kind]}()`, and its update")  # fmt: skip
-            elif held[0] not in self.have.get(new, set()):
-                made = ", ".join(f"{new}@{show(p)}" for p in sorted(self.have.get(new, set())))
-                message = f"'{old}' is held as {show(held[0])}, but {'only ' + made + ' is' if made else 'its new value is never'} made"
-                self.report.add("HAP572", message, held[1], f"end the update with {new}@{show(held[0])}")
+            if new not in self.bad and old not in self.bad:
+                self.updated(old, new)
         for name in (*self.graph.outputs, *self.graph.metrics) if not wanted else ():
             if name not in self.bad and not self.have.get(name):
-                self.report.add("HAP573", f"the output '{name}' is never made", end, "compute it")
+                self.report.add("HAP573", f"the output '{name}' is never made", end, self.how(Value(name, ())))
+        made = {v for i in self.checked.program.instructions for v in i.outputs}
+        for value, span in self.pinned:
+            if value not in made and value.tensor not in self.bad:
+                self.report.add("HAP563", f"{value} is pinned, but no line makes it", span, "make it so, or take the pin away")
+
+    def updated(self, old: str, new: str) -> None:
+        end = self.tree.span
+        held = self.held.get(old)
+        if held is None:
+            self.report.add("HAP571", f"'{old}' is never loaded, so never updated", end, f"`{old}@R = {LOADED[self.graph.tensors[old].kind]}()`, and its update")  # fmt: skip
+            return
+        have = self.have.get(new, set())
+        if held[0] in have:
+            return
+        value = Value(new, held[0])
+        made = ", ".join(str(Value(new, p)) for p in sorted(have))
+        fix = next((f"`{value} = {how}({Value(new, p)})`" for p in sorted(have) if (how := self.bridge(p, held[0]))), "")
+        message = f"'{old}' is held as {show(held[0])}, but {'only ' + made + ' is' if made else 'its new value is never'} made"
+        self.report.add("HAP572", message, held[1], fix or f"end the update with {value}")
