@@ -23,18 +23,23 @@ class Rank:
     """One device of a program. The default process group must be up, with as many ranks as the program has devices.
 
     Parameters and state carry over from step to step. Raises HapError HAP717 where the ranks hold different
-    programs, HAP718 where there are more or fewer ranks than devices.
+    programs, HAP718 where there are more or fewer ranks than devices. `keep_all` makes `step` return every value.
     """
 
     def __init__(
-        self, program: Program, dtype: torch.dtype | None = None, seed: int = 0, allow: Set[str] = frozenset()
+        self,
+        program: Program,
+        dtype: torch.dtype | None = None,
+        seed: int = 0,
+        allow: Set[str] = frozenset(),
+        keep_all: bool = False,
     ) -> None:
         self.program = program
         self.rank = dist.get_rank()
         if dist.get_world_size() != program.layout.devices:
             raise error("HAP718", f"{dist.get_world_size()} processes for {program.layout.devices} devices")
         self.clock = Clock(seed, 1)
-        self.lowered = lower(program, [self.rank], dtypes_at(dtype), self.clock, allow)
+        self.lowered = lower(program, [self.rank], dtypes_at(dtype), self.clock, allow, keep_all)
         self.groups = groups(program, self.rank)
         self.moves = {
             k: Move(step.work, self.groups[step.work.axis], self.lowered, step)
@@ -59,7 +64,7 @@ class Rank:
         return {value: self.cut(value, inputs) for value in self.lowered.fed}
 
     def step(self, fed: Mapping[Value, Tensor]) -> dict[Value, Tensor]:
-        """Run one step on this rank's inputs (`feed`); returns the local tensors of the goals."""
+        """Run one step on this rank's inputs (`feed`); returns the local tensors of the goals (of all values with `keep_all`)."""
         store: list[Tensor | None] = [None] * len(self.lowered.slots)
         for number, step in enumerate(self.lowered.steps):
             made = self.run(number, step, store, fed)
@@ -67,7 +72,7 @@ class Rank:
                 store[slot] = value
             for slot in step.drops:
                 store[slot] = None
-        goals = {v: held for v in self.lowered.goals.values if (held := store[self.lowered.slots[v]]) is not None}
+        goals = {v: held for v, slot in self.lowered.slots.items() if (held := store[slot]) is not None}
         for old, new in self.lowered.goals.updated.items():
             self.held[old] = goals[new]
         self.clock.step += 1

@@ -72,13 +72,14 @@ def launch(
     timeout_s: float = 600.0,
     names: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
+    method: str | None = None,
 ) -> None:
     """Run `work(reporter, *arguments)` on `processes` ranks and return when all are done.
 
     `receive(rank, header, tensor)` gets what they report. `timeout_s` is for one collective. `names` are the devices' names,
-    for messages; `environment` is added to that of the ranks. Raises HapError: what a rank raised, or HAP720 with its cause.
+    for messages; `environment` is added to that of the ranks; `method` overrides `start_method`. Raises HapError: what a rank raised, or HAP720 with its cause.
     """
-    context: Any = multiprocessing.get_context("fork" if _can_fork() else "spawn")
+    context: Any = multiprocessing.get_context(method or start_method())
     pipes: list[Any] = []
     children: list[Any] = []
     try:
@@ -109,9 +110,15 @@ class Setting:
     parent: int
 
 
-def _can_fork() -> bool:
-    """Forking is safe where this process has no other threads that may hold a lock."""
-    return sys.platform.startswith("linux") and threading.active_count() == 1 and not torch.cuda.is_initialized()
+def start_method() -> str:
+    """How ranks start: "fork" where that is safe, else "spawn" (seconds each, and arguments must pickle).
+
+    A process that works in threads of its own (an application with workers) may hold locks that a forked child would wait
+    for; it calls from such a thread. The main thread of a command may fork.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    safe = sys.platform.startswith("linux") and main and not torch.cuda.is_initialized()
+    return "fork" if safe else "spawn"
 
 
 def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments: tuple[Any, ...]) -> None:

@@ -57,7 +57,12 @@ def compare(bench: Workbench, tree: nodes.Program, seed: int = 0, allow: Set[str
         raise HapError(*checked.diagnostics)
     program = checked.program
     if _elements(graph) * program.layout.devices > LARGEST:
-        raise error("HAP741", f"'{tree.name}' is too large to try in numbers on this machine", tree.span, "check a smaller model")
+        raise error(
+            "HAP741",
+            f"'{tree.name}' is too large to try in numbers on this machine",
+            tree.span,
+            "check a smaller model",
+        )
     with one_thread(), torch.no_grad():
         name, gap = _largest_gap(program, seed, allow)
     if not gap <= TOLERANCE:
@@ -130,7 +135,12 @@ def shrink(bench: Workbench, tree: nodes.Program, full: Program) -> tuple[dict[s
 
 
 def _like(
-    bench: Workbench, model: str, settings: Mapping[str, Any], train: bool, graph: TrainingGraph, least: Mapping[str, int]
+    bench: Workbench,
+    model: str,
+    settings: Mapping[str, Any],
+    train: bool,
+    graph: TrainingGraph,
+    least: Mapping[str, int],
 ) -> TrainingGraph | None:
     """The model's graph under other settings, if it has the same calls and its classes have units enough."""
     try:
@@ -153,7 +163,9 @@ def _elements(graph: TrainingGraph) -> int:
     return sum(t.elements for t in graph.tensors.values())
 
 
-def _resized(tree: nodes.Program, full: TrainingGraph, small: TrainingGraph, settings: Mapping[str, Any]) -> nodes.Program:
+def _resized(
+    tree: nodes.Program, full: TrainingGraph, small: TrainingGraph, settings: Mapping[str, Any]
+) -> nodes.Program:
     """The program's text for the smaller graph: parameters set, shares in proportion, no fingerprint."""
     body: list[nodes.Statement] = []
     for statement in tree.body:
