@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p >/dev/null 2>&1 \
             && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 .PHONY: help demo test check lint types contracts pytest clean
 
@@ -43,10 +43,12 @@ $(VENV)/.torch: constraints.txt | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	@echo 'installing hapdsl and what it needs' >&2
 	@$(PIP) -e '.[digits]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.torch pyproject.toml
+	@echo 'installing hapdsl and what its tests need' >&2
 	@$(PIP) -e '.[test]'
 	@touch $@ $(VENV)/.demo
 
