@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hapdsl.lang.codes import CODES, TEXT
+from hapdsl.lang.codes import CODES
 from hapdsl.lang.diagnostics import Diagnostic, HapError
+from hapdsl.lang.explained.text import TEXT
 from hapdsl.lang.load import load
 from hapdsl.lang.show import render
 

@@ -1,0 +1,118 @@
+"""HAP4xx: clusters and units. A new code goes to the end."""
+
+from __future__ import annotations
+
+from hapdsl.lang.explained.explanation import Explanation
+
+CLUSTERS: dict[str, Explanation] = {
+    "HAP401": Explanation(
+        "a cluster without devices",
+        "A cluster needs at least one `device` and one `node` that has some of it.",
+        "cluster lab { }",
+        "cluster lab {\n    device d { compute = 14 TFLOP/s, memory = 16 GiB, bandwidth = 900 GB/s }\n    node host = 1 * d\n}",
+    ),
+    "HAP402": Explanation(
+        "an unknown device or node",
+        "A node is made of devices, a network of nodes, and both only of those that this cluster declares.",
+        "network 4 * v100 over { … }",
+        "network 1 * host over { … }",
+    ),
+    "HAP403": Explanation(
+        "declared twice",
+        "Devices and nodes of a cluster share their names; a cluster has one network and one table per collective.",
+    ),
+    "HAP404": Explanation(
+        "a missing setting",
+        "A device says its compute, memory and bandwidth (a table of speeds has f32), a link its bandwidth; a device's "
+        "launch and a link's latency are 0 if they aren't given.",
+        "device d { compute = 14 TFLOP/s }",
+        "device d { compute = 14 TFLOP/s, memory = 16 GiB, bandwidth = 900 GB/s }",
+    ),
+    "HAP405": Explanation(
+        "an unknown setting",
+        "Devices have compute, memory, bandwidth and launch; links have bandwidth and latency; a table of speeds has dtypes.",
+    ),
+    "HAP406": Explanation("a setting given twice", "Of two values one would be ignored, so keep the one you mean."),
+    "HAP407": Explanation(
+        "not a quantity",
+        "Sizes, speeds and times of hardware carry their unit, because GB, GiB and Gbit differ.",
+        "compute = 14",
+        "compute = 14 TFLOP/s",
+    ),
+    "HAP408": Explanation(
+        "hardware that can't be",
+        "Speeds, memory and bandwidth are positive, times aren't negative, and nothing is absurdly large: the cost model "
+        "divides by these numbers. A device that shouldn't work is left out of its node.",
+        "compute = 0 TFLOP/s",
+        "compute = 14 TFLOP/s",
+    ),
+    "HAP409": Explanation(
+        "several nodes and no network",
+        "Without a `network` a cluster has exactly one node.",
+        "",
+        "network 1 * big, 2 * small over { bandwidth = 10 Gbit/s, latency = 50 us }",
+    ),
+    "HAP410": Explanation(
+        "a node that the network doesn't reach", "Every declared node stands in the `network`, once or more."
+    ),
+    "HAP411": Explanation(
+        "nothing between devices",
+        "Two or more devices in a node, or nodes in a network, are joined by a link that says its bandwidth.",
+        "node host = 4 * d",
+        "node host = 4 * d over { bandwidth = 12 GB/s, latency = 10 us }",
+    ),
+    "HAP412": Explanation(
+        "a wrong count", "Devices and nodes are counted in whole numbers from 1, up to 100,000 devices together."
+    ),
+    "HAP413": Explanation(
+        "`virtual` isn't there yet",
+        "A node as one virtual device can be parsed but not planned. A program's mesh may have nodes as its outer axis instead.",
+        "network 2 * host virtual over { … }",
+        "mesh nodes = 2, devices = 4",
+    ),
+    "HAP414": Explanation(
+        "a table that is no curve",
+        "A measured table has two points or more; sizes grow from one to the next, and times don't shrink.",
+        "measured all_reduce { 1 MiB = 3 ms }",
+        "measured all_reduce { 1 MiB = 3 ms, 64 MiB = 140 ms }",
+    ),
+    "HAP415": Explanation(
+        "an unknown collective",
+        "Measured are all_reduce, all_gather, reduce_scatter, all_to_all, or one method of them: all_gather_padded, "
+        "all_gather_grouped, reduce_scatter_padded, reduce_scatter_grouped.",
+    ),
+    "HAP416": Explanation(
+        "a device that no node has", "A warning: the device is declared, but the cluster doesn't contain it."
+    ),
+    "HAP420": Explanation(
+        "another number of devices",
+        "A program's shares are lists with one entry per device, so its mesh and the cluster it is priced on have equally many.",
+    ),
+    "HAP490": Explanation(
+        "an unknown unit",
+        "Units of memory are B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers of 1024) and kbit, Mbit, Gbit; "
+        "bandwidths are the same per second; times are s, ms, us, ns, min, h; speeds are FLOP/s, GFLOP/s, TFLOP/s.",
+        "bandwidth = 10 Gbps",
+        "bandwidth = 10 Gbit/s",
+    ),
+    "HAP491": Explanation(
+        "a unit of another dimension",
+        "Each setting measures one thing: memory is an amount, bandwidth is an amount per second, latency is a time, "
+        "compute is FLOP/s. 8 Gbit/s are 1 GB/s, and 1 GiB is 1.074 GB.",
+        "bandwidth = 12 GB",
+        "bandwidth = 12 GB/s",
+    ),
+    "HAP492": Explanation("a quantity is out of range", "The amount in SI units isn't a finite number."),
+    "HAP421": Explanation("which cluster?", "The file has several clusters: name one, as NAME, FILE or FILE:NAME."),
+    "HAP422": Explanation(
+        "an unknown cluster",
+        "A cluster is named as NAME (declared or imported here), FILE or FILE:NAME; std/NAME.hap comes with hapdsl.",
+    ),
+    "HAP423": Explanation("no cluster", "The file that should describe the hardware declares no cluster."),
+    "HAP424": Explanation(
+        "a program on an unknown cluster",
+        "Behind `on` stands a cluster that the file declares or imports; it tells how many devices the program has.",
+        "program mine for mlp on lba { … }",
+        "program mine for mlp on lab { … }",
+    ),
+}

@@ -1,0 +1,24 @@
+"""HAP8xx: drawing, exploring, the rest. A new code goes to the end."""
+
+from __future__ import annotations
+
+from hapdsl.lang.explained.explanation import Explanation
+
+VIEWS: dict[str, Explanation] = {
+    "HAP890": Explanation(
+        "an unknown code", "`hapdsl explain` knows the codes that stand in diagnostics, such as HAP101."
+    ),
+    "HAP850": Explanation("a command line that can't be read", "`hapdsl COMMAND --help` shows what a command takes."),
+    "HAP851": Explanation(
+        "a setting that can't be read",
+        "--set gives a parameter of the model a number, true or false, of the kind of its default.",
+        "--set layers:24",
+        "--set layers=24",
+    ),
+    "HAP852": Explanation(
+        "a file can't be written", "The folder is missing, or writing there isn't allowed, or the disk is full."
+    ),
+    "HAP899": Explanation(
+        "an error inside hapdsl", "This is a fault of hapdsl, not of your input. The message says how to report it."
+    ),
+}
