@@ -27,7 +27,7 @@ def write(program: Program, unroll: bool = False) -> nodes.Program:
         own = [i for i in program.instructions if i.section == kind]
         if own:
             sections.append(nodes.Section(kind, tuple(_body(own, program.graph, unroll))))
-    parameters = {k: v for k, v in program.model_args.items()}
+    parameters = dict(program.model_args)
     args = tuple(nodes.Arg(k, _literal(v)) for k, v in parameters.items())
     head: list[nodes.Statement] = [nodes.Fingerprint(f"1:{program.graph.fingerprint}")]
     if len(program.layout.mesh) > 1:
@@ -65,7 +65,7 @@ def shares(program: Program) -> list[nodes.Shares]:
 def _class_shares(cls: str, used: set[tuple[int, ...]], layout: Layout) -> list[nodes.Shares]:
     if (0, 1) in used:
         table = layout.shares[cls][(0, 1)].reshape(layout.mesh[0][1], layout.mesh[1][1])
-        return [nodes.Shares(cls, nodes.Items(tuple(_items(row) for row in table)))]
+        return [nodes.Shares(cls, nodes.Items(tuple(_items(row.tolist()) for row in table)))]
     found = []
     for (axis,) in sorted(used):
         inner = int(np.prod([size for _, size in layout.mesh[axis + 1 :]]))

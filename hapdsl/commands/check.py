@@ -72,8 +72,9 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
     except HapError as problem:
         found.add(*problem.diagnostics)
         return  # no model can be read without its operators
-    if own := [op for op in bench.bundle.of_main(nodes.Op) if ops[op.name].span == op.span]:
-        _operators(bench, [op.name for op in own], found, allow)
+    own = [op for op in bench.bundle.of_main(nodes.Op) if isinstance(op, nodes.Op)]
+    if declared := [op.name for op in own if ops[op.name].span == op.span]:
+        _operators(bench, declared, found, allow)
     for cluster in bench.bundle.of_main(nodes.Cluster):
         assert isinstance(cluster, nodes.Cluster)
         report = Report()

@@ -33,7 +33,6 @@ def command(out: Output, file: str, on: str | None, name: str | None) -> int:
         programs = [p for p in programs if not bench.checked(p, on).sketch]
     if not programs:
         programs = [bench.program()]  # says what is missing
-    out.diagnose(bench.notes, bench.files)
     objects: list[dict[str, Any]] = []
     words: list[str] = []
     fits = True

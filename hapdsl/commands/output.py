@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import click
 
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 
-_Function = TypeVar("_Function")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 LARGEST_SHOWN = 4 * 2**20  # of a file whose line is shown again
 
 
@@ -50,7 +50,7 @@ class Output:
 
 def json_option(function: _Function) -> _Function:
     """`--json`; main looks for it too, so that bad command lines are answered in kind."""
-    return click.option("--json", "_json", is_flag=True, expose_value=False, help="One JSON object on stdout.")(function)  # type: ignore[return-value,arg-type]
+    return click.option("--json", "_json", is_flag=True, expose_value=False, help="One JSON object on stdout.")(function)
 
 
 def failure(diagnostics: Iterable[Diagnostic]) -> dict[str, Any]:

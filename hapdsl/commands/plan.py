@@ -70,7 +70,6 @@ def command(
     hardware = bench.cluster(cluster)
     if output is not None:
         _writable(output)
-    out.diagnose(bench.notes, bench.files)
     if hardware.guessed and not out.json:
         out.say("no cluster is described: this machine's cores, guessed. --cluster names one.")
     with _stopping(out) as stop, _progress(out) as progress:

@@ -49,7 +49,6 @@ def command(
     bench = Workbench(file)
     tree = bench.program(name)
     program = bench.proven(tree).program
-    out.diagnose(bench.notes, bench.files)
     predicted = _predicted(bench, tree)
     devices = program.layout.devices
     from hapdsl.run.train import train  # torch takes seconds, so what is wrong above is said first

@@ -37,7 +37,7 @@ def _value(name: str, written: str, default: nodes.Expr | None) -> Any:
             if written in WORDS:
                 return WORDS[written]
             raise error("HAP851", f"--set {name}={written}: '{name}' is true or false", help=f"--set {name}=true")
-        case nodes.Text(value=value):
+        case nodes.Text():
             return written
         case nodes.Number(value=int()) | nodes.Negate(operand=nodes.Number(value=int())):
             number = _number(written)

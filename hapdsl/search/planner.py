@@ -27,7 +27,7 @@ from hapdsl.search.milp import by_milp
 from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
 from hapdsl.search.prices import Pricing, cutting_planes
 from hapdsl.search.schedule import Scheduler
-from hapdsl.search.shares import Shares, descend, layout_of, propose, proportional, shares_of
+from hapdsl.search.shares import Shares, descend, layout_of, proportional, propose, shares_of
 from hapdsl.search.space import Choice, Restriction, Space
 
 ROUNDS = 6

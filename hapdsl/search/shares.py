@@ -131,7 +131,9 @@ class _Model:
         columns = C * K + 2 * C + S
         scale = max((float(np.abs(s.base).max() + (s.slope * self._units()[:, None]).max(initial=0.0)) for s, _ in self.merged), default=0.0) or 1.0
         cost = np.zeros(columns)
-        rows, lower, upper = [], [], []
+        rows: list[np.ndarray] = []
+        lower: list[float] = []
+        upper: list[float] = []
         for c, cls in enumerate(self.classes):
             units = self.program.graph.classes[cls].units
             row = np.zeros(columns)
@@ -156,7 +158,7 @@ class _Model:
                 rows.append(row)
                 lower.append(-np.inf)
                 upper.append(-stage.base[k] / scale)
-        integrality = np.zeros(columns)
+        integrality = np.zeros(columns, dtype=np.int64)
         integrality[: C * K] = integer
         limit = np.full(columns, np.inf)
         limit[: C * K] = np.repeat(self._units(), K)
@@ -184,7 +186,7 @@ class _Model:
             for k, kind in enumerate(self.kinds):
                 per_device[kind] = max(0.0, x[c, k])
             if not integer:
-                shares[cls] = largest_remainder(per_device if per_device.sum() > 0 else speeds, units)
+                shares[cls] = largest_remainder((per_device if per_device.sum() > 0 else speeds).tolist(), units)
                 continue
             whole = np.rint(per_device).astype(np.int64)
             order = sorted(range(len(whole)), key=lambda d: (-speeds[d], d))

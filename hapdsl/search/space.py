@@ -80,7 +80,7 @@ class Space:
         self.pricer = Pricer(training, layout, cluster)
         self.buckets = Buckets(training)
         self.light = frictionless(cluster)
-        self.biggest = int(sum(self._shares(c) for c in training.classes).argmax()) if training.classes else 0
+        self.biggest = int(np.sum([self._shares(c) for c in training.classes], axis=0).argmax()) if training.classes else 0
         self.groups = self._alike()
         self.graph = FactorGraph()
         self.rules: list[tuple[Rule, ...]] = []
