@@ -1,0 +1,178 @@
+"""Training on local processes: against an independent PyTorch model, and every hand-written program against one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.resources import programs_folder
+from hapdsl.run.data import open_feed
+from hapdsl.run.initial import initial, random_inputs
+from hapdsl.run.inprocess import InProcess, gather
+from hapdsl.run.train import evaluate, train, train_alone
+from hapdsl.workbench import Workbench
+
+PLANS = sorted((programs_folder() / "plans").glob("*.hap"))
+
+
+def program_of(name):
+    bench = Workbench(programs_folder() / "plans" / f"{name}.hap")
+    return bench.proven(bench.programs()[0]).program
+
+
+def torch_mlp(program, steps, data):
+    """The mlp in plain PyTorch with torch.optim.Adam, float64: losses, and parameters at the end."""
+    feed = open_feed(data, program.graph)
+    held = initial(program.graph, 0, torch.float64)
+    w1, b1, w2 = (held[n].clone().requires_grad_(True) for n in ("w1", "b1", "w2"))
+    optimizer = torch.optim.Adam([w1, b1, w2], lr=0.001)
+    losses = []
+    for step in range(1, steps + 1):
+        batch = feed.batch(step)
+        loss = F.cross_entropy(torch.relu(batch["x"].double() @ w1 + b1) @ w2, batch["label"])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses, {"w1": w1.detach(), "b1": b1.detach(), "w2": w2.detach()}
+
+
+@pytest.mark.parametrize("name", ["mlp_data_parallel", "mlp_zero", "mlp_megatron", "mlp_sfb", "mesh"])
+def test_programs_train_as_pytorch_does(name):
+    program = program_of(name)
+    result = train(program, 4, 8, "digits", dtype=torch.float64)
+    losses, parameters = torch_mlp(program, 8, "digits")
+    assert result is not None
+    np.testing.assert_allclose(result.loss, losses, rtol=1e-11)
+    for key, value in parameters.items():
+        torch.testing.assert_close(result.final[key], value, rtol=1e-9, atol=1e-11)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda p: p.stem)
+def test_every_hand_written_program_equals_one_process(path):
+    bench = Workbench(path)
+    for tree in bench.programs():
+        program = bench.proven(tree).program
+        seen = []
+        result = train(
+            program,
+            program.layout.devices,
+            6,
+            "random",
+            reference=True,
+            dtype=torch.float64,
+            progress=lambda step, loss, seen=seen: seen.append((step, loss)),
+        )
+        assert result is not None and result.loss_diff is not None and result.param_diff is not None
+        scale = max(abs(x) for x in result.loss)
+        assert result.loss_diff <= 1e-11 * max(1, scale) and result.param_diff <= 1e-9
+        assert [s for s, _ in seen] == [1, 2, 3, 4, 5, 6] and len(result.loss) == 6
+        assert [x for _, x in seen] == result.loss
+        assert result.step_s > 0
+        json.dumps(result.as_json(), allow_nan=False)
+
+
+def test_in_process_steps_carry_parameters_as_ranks_do():
+    program = program_of("mlp_zero")
+    executor = InProcess(program, torch.float64)
+    executor.load(initial(program.graph, 0, torch.float64))
+    alone = train_alone(program.graph, 4, "random", dtype=torch.float64)
+    batch = random_inputs(program.graph)
+    for step in range(4):
+        made = executor.step(batch)
+        assert abs(float(gather(program, made, "loss", 1e-12)) - alone.loss[step]) < 1e-12
+    for new in ("w1.new", "w1.m.new", "w2.v.new", "b1.new"):
+        torch.testing.assert_close(
+            gather(program, made, new), alone.final[new.removesuffix(".new")], rtol=1e-9, atol=1e-12
+        )
+
+
+def test_values_end_after_their_last_reader():
+    """Nothing but the goals is left, and memory in between stays below what all values together take."""
+    program = program_of("mlp_zero")
+    executor = InProcess(program)
+    executor.load(initial(program.graph))
+    made = executor.step(random_inputs(program.graph))
+    assert set(made) == set(executor.lowered.goals.values)
+    assert {v.tensor for v in made} == {"loss", "z", *program.graph.updates.values()}
+
+
+def test_accuracy_of_digits():
+    program = program_of("mlp_data_parallel")
+    result = train_alone(program.graph, 150, "digits")
+    test = open_feed("digits", program.graph).test
+    assert test is not None
+    found = evaluate(program.graph, result.final, test)
+    x = test["x"]
+    z = torch.relu(x @ result.final["w1"] + result.final["b1"]) @ result.final["w2"]
+    assert found == pytest.approx(float((z.argmax(-1) == test["label"]).double().mean()))
+    assert found > 0.85 and len(x) == 359
+
+
+def test_programs_pickle_for_spawned_ranks():
+    program = program_of("layer_megatron")
+    again = pickle.loads(pickle.dumps(program))
+    assert again.graph.fingerprint == program.graph.fingerprint
+    assert [str(v) for i in again.instructions for v in i.outputs] == [
+        str(v) for i in program.instructions for v in i.outputs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"nproc": 3}, "HAP718"),
+        ({"steps": 0}, "HAP719"),
+        ({"data": "nothing"}, "HAP710"),
+        ({"data": "missing.npz"}, "HAP710"),
+        ({"data": "no_such_module:batches"}, "HAP710"),
+    ],
+)
+def test_what_cannot_run_is_said_before_processes_start(arguments, code, monkeypatch):
+    monkeypatch.setattr("hapdsl.run.train.launch", lambda *a, **k: pytest.fail("processes were started"))
+    with pytest.raises(HapError) as stop:
+        train(program_of("mlp_zero"), **{"nproc": 4, "steps": 2, **arguments})
+    assert [d.code for d in stop.value.diagnostics] == [code]
+
+
+def test_a_wrong_label_ends_the_run_with_its_code(tmp_path):
+    """Only one rank sees it: the first to hold the last row."""
+    program = program_of("mlp_data_parallel")
+    graph = program.graph
+    x, label = graph.tensors["x"], graph.tensors["label"]
+    bad = np.zeros(label.shape, dtype=np.int64)
+    bad[:] = 10
+    np.savez(tmp_path / "bad.npz", x=np.zeros(x.shape, dtype=np.float32), label=bad)
+    with pytest.raises(HapError) as stop:
+        train(program, 4, 2, str(tmp_path / "bad.npz"), names=["a", "b", "c", "d"])
+    (found,) = stop.value.diagnostics
+    assert found.code == "HAP702" and "label 10 is none of the 10 classes" in found.message
+
+
+def test_under_an_existing_torchrun(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "from tests.run.test_train import program_of\n"
+        "from hapdsl.run.train import train\n"
+        "result = train(program_of('mlp_megatron'), 4, 3, 'random', reference=True, dtype=torch.float64)\n"
+        "if result is not None:\n"
+        "    print('RESULT', len(result.loss), result.loss_diff < 1e-12, result.param_diff < 1e-9, len(result.final))\n",
+        encoding="utf-8",
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone", str(script)],
+        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines == ["RESULT 3 True True 9"], run.stderr[-2000:]
