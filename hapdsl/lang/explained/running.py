@@ -5,6 +5,110 @@ from __future__ import annotations
 from hapdsl.lang.explained.explanation import Explanation
 
 RUNNING: dict[str, Explanation] = {
+    "HAP700": Explanation(
+        "no kernel",
+        '`torch "…"` of an operator names what computes it: a function on tensors in torch, torch.nn.functional, torch.special, '
+        "torch.linalg or torch.fft that changes nothing in place, a kernel of hapdsl's own (`hapdsl.softmax`), or a function of "
+        "a module of yours. Text alone never runs foreign code: such a module must be named on the command line.",
+        'torch "mykernels.scan"',
+        "hapdsl run program.hap --allow mykernels",
+    ),
+    "HAP701": Explanation(
+        "a module can't be imported",
+        "The module of an operator's kernel was allowed on the command line, but importing it failed.",
+    ),
+    "HAP702": Explanation(
+        "a label that is no class",
+        "The last dim of the logits says how many classes there are; labels run from 0 to one less. -100 marks a row as ignored.",
+    ),
+    "HAP703": Explanation(
+        "an ignored label in a mean over all rows",
+        "Without a count, cross_entropy divides by the global number of rows, so that shares of any size add up. Where labels "
+        "are ignored, the rows that count must be counted, over all devices.",
+        "loss = cross_entropy(z, label)",
+        "loss = cross_entropy(z, label, count_labels(label))",
+    ),
+    "HAP704": Explanation(
+        "an index outside its table", "embedding looks up rows by number, from 0 to the number of rows less one."
+    ),
+    "HAP705": Explanation(
+        "a kernel failed, or returned something else",
+        "A kernel must return one tensor per output of its operator, of the shape and dtype that the declaration gives it for "
+        "this device's share.",
+    ),
+    "HAP706": Explanation(
+        "a tensor is missing or misshapen",
+        "A step needs a value for each input, parameter, buffer and piece of state that the program loads, of the model's shape.",
+    ),
+    "HAP707": Explanation(
+        "pieces that don't fit together",
+        "The devices' pieces of a tensor, before a collective, don't make up what is to be held after it. On a mesh of two axes "
+        "a dim that both axes cut must be gathered on the inner axis first.",
+    ),
+    "HAP708": Explanation(
+        "replicas that differ",
+        "Devices that should hold the same tensor hold different ones. Either a kernel isn't a function of its operands alone, or "
+        "the devices' arithmetic differs.",
+    ),
+    "HAP709": Explanation(
+        "no new value in the placement that is held",
+        "A parameter or a piece of state must be updated in the placement it was loaded in, for the next step starts from there.",
+    ),
+    "HAP710": Explanation(
+        "data that can't be read",
+        "`--data` takes `random`, `digits` (needs scikit-learn), a file written with numpy.savez (no pickled objects), or "
+        "MODULE:FACTORY, a function without parameters that returns an iterator of mappings from input to tensor.",
+    ),
+    "HAP711": Explanation(
+        "data that doesn't fit the model's inputs",
+        "Arrays of a file are named like the inputs; their first dim counts samples, the others and the kind of number are the "
+        "input's. All inputs share their first dim, the batch. A factory gives whole batches.",
+    ),
+    "HAP712": Explanation(
+        "no accuracy to measure",
+        "Accuracy compares an `output` of shape [batch, classes] with an integer input of shape [batch].",
+    ),
+    "HAP715": Explanation(
+        "an instruction that can't be run",
+        "The program isn't complete, or something is read that nothing made. Let `check` prove it first.",
+    ),
+    "HAP716": Explanation(
+        "a message of another size than its receivers expect",
+        "The sizes of all messages follow from the program and its shares, and are verified before one is sent: gloo may return "
+        "wrong data in silence otherwise.",
+    ),
+    "HAP717": Explanation(
+        "ranks with different programs",
+        "All processes of a run must have read the same program, model and shares. On several machines, copy the file again.",
+    ),
+    "HAP718": Explanation(
+        "not as many processes as devices",
+        "A program with its shares is for a certain number of devices, each a process of its own.",
+    ),
+    "HAP719": Explanation("no steps to run", "A run takes at least one step."),
+    "HAP720": Explanation(
+        "a process failed",
+        "One of the processes ended before the run was over; the message says which, and what is known of the cause. The others were "
+        "ended. SIGKILL without another message often means that the machine ran out of memory.",
+    ),
+    "HAP730": Explanation(
+        "a rule that isn't true",
+        "The rules of an operator follow from its declaration. Run in float64 on random uneven shares, one of them empty, this rule "
+        "gives something else than one device does.",
+        'op root(x[*i]) -> y[*i] { linear x; torch "torch.sqrt" }',
+        'op root(x[*i]) -> y[*i] { torch "torch.sqrt" }',
+    ),
+    "HAP731": Explanation(
+        "an operator that can't be tried",
+        "A warning: no call of the operator could be made up, because an attribute has no default or the index notation stands in "
+        "an attribute. Its rules are taken as declared.",
+    ),
+    "HAP732": Explanation(
+        "a gradient that isn't true",
+        "The declared gradient differs from what torch's autograd computes through the operator's kernel.",
+        'op square(x[*i]) -> y[*i] { grad x = mul(y.grad, x); torch "torch.square" }',
+        'op square(x[*i]) -> y[*i] { grad x = scale(mul(y.grad, x), by = 2); torch "torch.square" }',
+    ),
     "HAP740": Explanation(
         "a program that differs from one device",
         "`check --numeric` ran the program at a reduced size in float64 beside its model on one device, and they differ. "
