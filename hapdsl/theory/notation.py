@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hapdsl.lang.diagnostics import HapError, error
+from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import Span
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def read(decl: OpDecl, given: Sequence[Given], attributes: Mapping[str, Any], sp
         example = "bsd,dhe->bhse" if many else "b s (h e) -> b h s e"
         raise error("HAP308", f"{decl.name}: expected a notation like \"{example}\", found {spec!r}", span)
     left, right = spec.split("->")
-    operands = tuple(_term(term, span) for term in left.split(","))
-    results = (_term(right, span),)
+    operands = tuple(_term(decl.name, term, span) for term in left.split(","))
+    results = (_term(decl.name, right, span),)
     _check(decl.name, spec, operands, results, given, span)
     _known(decl.name, extents, {i for dims in operands for dim in dims for i in dim}, span)
     return operands, results, extents
@@ -49,7 +49,7 @@ def _known(name: str, extents: Mapping[str, Any], indices: set[str], span: Span)
             raise error("HAP308", f"{name}: '{index}' is no index of the notation", span, f"it has: {', '.join(sorted(indices)) or 'none'}")
 
 
-def _term(term: str, span: Span) -> Dims:
+def _term(name: str, term: str, span: Span) -> Dims:
     """One tensor's dims: words where blanks or parentheses part them, else one letter a dim. A `1` holds no index."""
     text = term.strip()
     if not re.search(r"[\s()]", text):
@@ -57,17 +57,13 @@ def _term(term: str, span: Span) -> Dims:
     dims: list[Dim] = []
     for piece in re.findall(r"\([^()]*\)|[^\s()]+|[()]", text):
         if piece in "()":
-            raise _malformed(term, span)
+            raise error("HAP308", f"{name}: unbalanced parentheses in '{text}'", span)
         dims.append(_dim(piece.strip("()").split()))
     return tuple(dims)
 
 
 def _dim(names: Sequence[str]) -> Dim:
     return tuple(name for name in names if name != "1")
-
-
-def _malformed(term: str, span: Span) -> HapError:
-    return error("HAP308", f"unbalanced parentheses in '{term.strip()}'", span)
 
 
 def _check(name: str, spec: str, operands: tuple[Dims, ...], results: tuple[Dims, ...], given: Sequence[Given], span: Span) -> None:

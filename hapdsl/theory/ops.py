@@ -43,9 +43,12 @@ class OpDecl:
 
     @property
     def is_update(self) -> bool:
-        """Can it stand in `train ... with`? It takes a parameter and its gradient first, and returns one new
-        value for the parameter and for each piece of state."""
-        return len(self.tensors) == 2 and len(self.results) == 1 + len(self.states) and not self.grads
+        """Can it stand in `train ... with`? It takes a parameter and its gradient first, and returns the new value of the
+        parameter `w` as `w_new`, and of each piece of state alike."""
+        if len(self.tensors) != 2:
+            return False
+        replaced = (self.tensors[0], *self.states)
+        return [r.name for r in self.results] == [f"{o.name}_new" for o in replaced]
 
 
 def index_names(dims: tuple[nodes.Index, ...]) -> list[str]:

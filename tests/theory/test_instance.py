@@ -1,0 +1,233 @@
+"""Shapes, dtypes, indices and flops of calls, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hapdsl.theory.dtypes import DTYPE_BYTES
+from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.library import standard
+from tests.theory.helpers import call, declared
+
+I64 = "i64"
+IMAGES = (4, 3, 9, 8)
+
+# (operator, operand shapes, attributes, result shapes)
+SHAPES: list[tuple[str, tuple[Any, ...], dict[str, Any], list[tuple[int, ...]]]] = [
+    ("matmul", ((5, 6, 8), (8, 10)), {}, [(5, 6, 10)]),
+    ("matmul", ((2, 3, 5, 6, 8), (8, 10)), {}, [(2, 3, 5, 6, 10)]),
+    ("matmul_nt", ((6, 8), (10, 8)), {}, [(6, 10)]),
+    ("matmul_tn", ((2, 6, 8), (2, 6, 10)), {}, [(8, 10)]),
+    ("bmm", ((2, 3, 4, 5), (2, 3, 5, 6)), {}, [(2, 3, 4, 6)]),
+    ("bmm", ((2, 1, 4, 5), (3, 5, 6)), {}, [(2, 3, 4, 6)]),
+    ("einsum", ((2, 6, 8), (8, 4, 3)), {"spec": "bsd,dhe->bhse"}, [(2, 4, 6, 3)]),
+    ("einsum", ((2, 3), (2, 3)), {"spec": "ij,ij->"}, [()]),
+    ("einsum", ((2, 3),), {"spec": "row col -> col row"}, [(3, 2)]),
+    ("conv2d", (IMAGES, (5, 3, 3, 2)), {}, [(4, 5, 7, 7)]),
+    ("conv2d", (IMAGES, (5, 3, 3, 3)), {"stride": 2, "pad": 1}, [(4, 5, 5, 4)]),
+    ("max_pool2d", (IMAGES,), {}, [(4, 3, 4, 4)]),
+    ("max_pool2d", (IMAGES,), {"kernel": 3, "stride": 2}, [(4, 3, 4, 3)]),
+    ("adaptive_avg_pool2d", (IMAGES,), {"size": 5}, [(4, 3, 5, 5)]),
+    # numpy's broadcasting: aligned from the right, a dim of 1 stretches
+    ("add", ((4, 6), (6,)), {}, [(4, 6)]),
+    ("add", ((6,), (4, 6)), {}, [(4, 6)]),
+    ("add", ((4, 1), (1, 6)), {}, [(4, 6)]),
+    ("add", ((), (3, 2)), {}, [(3, 2)]),
+    ("add", ((1,), (1,)), {}, [(1,)]),
+    ("mul", ((2, 1, 5), (7, 1)), {}, [(2, 7, 5)]),
+    ("sum", ((4, 6, 8),), {"dims": 1}, [(4, 8)]),
+    ("sum", ((4, 6, 8),), {"dims": [2, 0]}, [(6,)]),
+    ("sum", ((4, 6, 8),), {"dims": [-1]}, [(4, 6)]),
+    ("sum", ((4, 6),), {"dims": []}, [(4, 6)]),
+    ("mean", ((4,),), {"dims": 0}, [()]),
+    ("spread", ((6,),), {"dims": [2, 0], "sizes": [4, 5]}, [(5, 6, 4)]),
+    ("max", ((4, 6, 8),), {"dims": [0, 1]}, [(8,)]),
+    ("layer_norm_grad", ((4, 6, 8), (8,), (4, 6, 8)), {}, [(4, 6, 8), (8,), (8,)]),
+    ("cross_entropy", ((4, 6, 10), ((4, 6), I64)), {}, [()]),
+    ("embedding", (((4, 6), I64), (10, 8)), {}, [(4, 6, 8)]),
+    ("embedding", (((), I64), (10, 8)), {}, [(8,)]),
+    ("embedding_grad", (((4, 6), I64), (4, 6, 8)), {"rows": 10}, [(10, 8)]),
+    ("transpose", ((4, 6, 8),), {"perm": [2, 0, 1]}, [(8, 4, 6)]),
+    ("transpose", ((4, 6, 8),), {"perm": [-1, 0, -2]}, [(8, 4, 6)]),
+    ("transpose", ((),), {"perm": []}, [()]),
+    ("concat", ((4, 3), (4, 5), (4, 1)), {"dim": 1}, [(4, 9)]),
+    ("concat", ((2, 3, 4), (5, 3, 4)), {"dim": -3}, [(7, 3, 4)]),
+    ("concat", ((3,),), {}, [(3,)]),
+    ("slice", ((4, 6, 8),), {"dim": -2, "start": 2, "stop": 5}, [(4, 3, 8)]),
+    ("slice", ((4,),), {"start": 0, "stop": 4}, [(4,)]),
+    ("unslice", ((4, 3),), {"dim": 1, "start": 2, "size": 6}, [(4, 6)]),
+    ("rearrange", ((2, 6, 12),), {"spec": "b s (h e) -> b h s e", "h": 4}, [(2, 4, 6, 3)]),
+    ("rearrange", ((2, 6, 12),), {"spec": "b s (h e) -> b h s e", "e": 4}, [(2, 3, 6, 4)]),
+    ("rearrange", ((2, 4, 6, 3),), {"spec": "b h s e -> b s (h e)"}, [(2, 6, 12)]),
+    ("rearrange", ((2, 8, 8),), {"spec": "b (h p) (w q) -> b (h w) (p q)", "p": 2, "q": 2}, [(2, 16, 4)]),
+    ("rearrange", ((4, 6),), {"spec": "a b -> b 1 a"}, [(6, 1, 4)]),
+    ("rearrange", ((4, 1, 6),), {"spec": "a 1 b -> (a b)"}, [(24,)]),
+    ("reshape", ((12, 8),), {"shape": [16, 6]}, [(16, 6)]),
+    ("reshape", ((12, 8),), {"shape": [3, -1]}, [(3, 32)]),
+    ("reshape", ((1, 1),), {"shape": []}, [()]),
+    ("reshape", ((),), {"shape": [1, 1]}, [(1, 1)]),
+    ("attention", ((2, 4, 6, 8), (2, 4, 7, 8), (2, 4, 7, 5)), {}, [(2, 4, 6, 5)]),
+    ("attention_grad", ((2, 4, 6, 8), (2, 4, 7, 8), (2, 4, 7, 5), (2, 4, 6, 5)), {}, [(2, 4, 6, 8), (2, 4, 7, 8), (2, 4, 7, 5)]),
+    ("adam", ((4, 6),) * 4, {}, [(4, 6)] * 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "shapes", "attributes", "expected"), SHAPES, ids=[f"{k}-{r[0]}" for k, r in enumerate(SHAPES)])
+def test_result_shapes(op: str, shapes: tuple[Any, ...], attributes: dict[str, Any], expected: list[tuple[int, ...]]) -> None:
+    assert list(call(op, *shapes, **attributes).result_shapes) == expected
+
+
+def test_result_dtypes() -> None:
+    assert call("add", ((4,), "bf16"), ((4,), "bf16")).result_dtypes == ("bf16",)
+    assert call("embedding", ((4,), "i32"), ((10, 8), "f64")).result_dtypes == ("f64",)
+    assert call("reshape", ((4,), "i64"), shape=[2, 2]).result_dtypes == ("i64",)
+    assert call("cast", ((4,), "i64"), to="f16").result_dtypes == ("f16",)
+    assert call("cast_like", ((4,), "f32"), ((4,), "bf16")).result_dtypes == ("bf16",)
+    assert call("count_labels", ((4,), I64), to="f32").result_dtypes == ("f32",)
+    assert call("adam", *(((4,), "f64"),) * 4).result_dtypes == ("f64",) * 3
+
+
+def test_bytes_of_dtypes() -> None:
+    assert DTYPE_BYTES == {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i8": 1, "bool": 1}
+
+
+def test_indices_of_a_broadcast() -> None:
+    """A stretched dim holds no index: whoever cuts the result still needs all of that operand."""
+    made = call("add", (4, 1), (1, 6))
+    (a0, a1), (b0, b1) = made.operands
+    assert a1 == () and b0 == ()
+    assert made.results == ((a0, b1),)
+    assert {made.extents[a0[0]], made.extents[b1[0]]} == {4, 6}
+    shorter = call("add", (6,), (4, 6))
+    assert shorter.operands[0][0] == shorter.operands[1][1] == shorter.results[0][1]
+
+
+def test_indices_of_split_heads() -> None:
+    made = call("rearrange", (2, 6, 12), spec="b s (h e) -> b h s e", h=4)
+    assert made.operands == ((("b",), ("s",), ("h", "e")),)
+    assert made.results == ((("b",), ("h",), ("s",), ("e",)),)
+    assert made.extents == {"b": 2, "s": 6, "h": 4, "e": 3}
+    assert made.majors("h") == ([2], [1]) and made.majors("e") is None
+
+
+def test_two_stars_around_a_joined_dim() -> None:
+    made = call("concat", (2, 3, 4, 5), (2, 3, 6, 5), dim=2)
+    first, second = made.operands
+    assert first[:2] == second[:2] == made.results[0][:2] and first[3] == second[3] == made.results[0][3]
+    assert len({first[2], second[2], made.results[0][2]}) == 3  # each operand's own, and their sum
+    assert made.extents[made.results[0][2][0]] == 10
+
+
+def test_optional_operand() -> None:
+    assert len(call("cross_entropy", (4, 10), ((4,), I64)).given) == 2
+    counted = call("cross_entropy", (4, 10), ((4,), I64), ())
+    assert counted.operands[2] == () and counted.result_shapes == ((),)
+
+
+def test_literal_extent() -> None:
+    rgb = declared("op grey(x[n, 3, h, w]) -> y[n, h, w] { sum h }".replace("sum h", "flops n"))
+    assert call(rgb, (2, 3, 4, 5)).result_shapes == ((2, 4, 5),)
+
+
+def test_merged_dims_of_a_declaration() -> None:
+    split = declared("op split(x[*i, (h e)], attr h) -> y[*i, h, e] { linear x }")
+    assert call(split, (5, 7, 12), h=4).result_shapes == ((5, 7, 4, 3),)
+    weighed = declared("op weigh(x[n, (h e)], w[h]) -> y[n, h, e] { linear x }")  # h is known from w
+    assert call(weighed, (5, 12), (3,)).result_shapes == ((5, 3, 4),)
+
+
+# A reshape's dims can be cut alike where groups of equal product begin: (from, to, {dim: (dim, units)} for cut dims).
+RESHAPES: list[tuple[tuple[int, ...], list[int], dict[int, tuple[int, int]]]] = [
+    ((12, 8), [16, 6], {0: (0, 4)}),  # blocks of 24 elements lead both sides: 3 rows of 8, 4 rows of 6
+    ((16, 6), [12, 8], {0: (0, 4)}),
+    ((6, 4), [24], {0: (0, 6)}),
+    ((24,), [6, 4], {0: (0, 6)}),
+    ((4, 6), [4, 2, 3], {0: (0, 4), 1: (1, 2)}),
+    ((4, 2, 3), [4, 6], {0: (0, 4), 1: (1, 2)}),
+    ((2, 3, 4), [6, 4], {0: (0, 2), 2: (1, 4)}),
+    ((4, 1, 6), [4, 6], {0: (0, 4), 2: (1, 6)}),
+    ((4, 6), [1, 4, 1, 6, 1], {0: (1, 4), 1: (3, 6)}),
+    ((5, 7), [7, 5], {}),
+    ((4, 6), [2, -1], {0: (0, 2)}),
+    ((768, 10), [12, 64, 10], {0: (0, 12), 1: (2, 10)}),
+    ((12, 64, 10), [768, 10], {0: (0, 12), 2: (1, 10)}),
+]
+
+
+@pytest.mark.parametrize(("shape", "target", "cut"), RESHAPES)
+def test_reshape_units(shape: tuple[int, ...], target: list[int], cut: dict[int, tuple[int, int]]) -> None:
+    made = call("reshape", shape, shape=target)
+    found: dict[int, tuple[int, int]] = {}
+    for index in made.indices:
+        majors = made.majors(index)
+        if index in made.wholes or majors is None or made.extents[index] == 1:
+            continue
+        ((ours,), (theirs,)) = majors
+        if ours is not None and theirs is not None:
+            found[ours] = (theirs, made.extents[index])
+    assert found == cut
+    # the claim itself: unit u of the cut dim holds the same elements, in the same order, on both sides
+    before = np.arange(np.prod(shape)).reshape(shape)
+    after = before.reshape(made.result_shapes[0])
+    for ours, (theirs, units) in cut.items():
+        for part, other in zip(np.split(before, units, ours), np.split(after, units, theirs), strict=True):
+            assert part.ravel().tolist() == other.ravel().tolist()
+
+
+# (operator, shapes, attributes, local lengths, FLOPs by hand)
+FLOPS: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, int], float]] = [
+    ("matmul", ((4, 6, 8), (8, 10)), {}, {}, 2 * 4 * 6 * 8 * 10),
+    ("matmul", ((4, 6, 8), (8, 10)), {}, {"n": 3, "b.0": 2}, 2 * 2 * 6 * 8 * 3),
+    ("matmul", ((8,) * 2, (8, 10)), {}, {"m": 0}, 0),
+    ("matmul_tn", ((4, 6, 8), (4, 6, 10)), {}, {}, 2 * 4 * 6 * 8 * 10),
+    ("bmm_nt", ((4, 6, 8), (4, 10, 8)), {}, {}, 2 * 4 * 6 * 8 * 10),
+    ("einsum", ((2, 6, 8), (8, 4, 3)), {"spec": "bsd,dhe->bhse"}, {"h": 1}, 2 * 2 * 6 * 8 * 1 * 3),
+    ("einsum", ((2, 6),), {"spec": "ij->ji"}, {}, 0),
+    ("rearrange", ((2, 6, 12),), {"spec": "b s (h e) -> b h s e", "h": 4}, {}, 0),
+    ("conv2d", ((4, 3, 8, 8), (5, 3, 3, 3)), {"pad": 1}, {}, 2 * 4 * 5 * 8 * 8 * 3 * 3 * 3),
+    ("conv2d_input_grad", ((4, 5, 8, 8), (5, 3, 3, 3)), {"height": 8, "width": 8, "pad": 1}, {}, 2 * 4 * 5 * 8 * 8 * 3 * 3 * 3),
+    ("add", ((4, 6), (6,)), {}, {}, 24),
+    ("add", ((4, 1), (1, 6)), {}, {}, 24),
+    ("sum", ((4, 6),), {"dims": 0}, {}, 24),
+    ("sum", ((4, 6),), {"dims": [0, 1]}, {"k.1": 2}, 12),
+    ("attention", ((2, 4, 6, 8), (2, 4, 7, 8), (2, 4, 7, 5)), {}, {}, 2 * 2 * 4 * 6 * 7 * (8 + 5) + 5 * 2 * 4 * 6 * 7),
+    ("max_pool2d", (IMAGES,), {}, {}, 4 * 3 * 4 * 4 * 4),
+    ("adam", ((4, 6),) * 4, {}, {}, 12 * 24),
+    ("transpose", ((4, 6),), {"perm": [1, 0]}, {}, 0),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes", "attributes", "lengths", "expected"), FLOPS, ids=[f"{k}-{r[0]}" for k, r in enumerate(FLOPS)])
+def test_flops(op: str, shapes: tuple[Any, ...], attributes: dict[str, Any], lengths: dict[str, int], expected: float) -> None:
+    assert call(op, *shapes, **attributes).flops(lengths) == expected
+
+
+def test_flops_of_several_devices_at_once() -> None:
+    found = call("matmul", (6, 8), (8, 10)).flops({"m": np.array([3, 2, 1, 0])})
+    assert found.tolist() == [480, 320, 160, 0]
+
+
+def test_sharded_work_adds_up() -> None:
+    """Whatever index is cut, the pieces' FLOPs add up to the whole's: every op, on one of its own rules."""
+    for name, shapes, attributes, _ in SHAPES:
+        made = call(name, *shapes, **attributes)
+        whole = made.flops({})
+        for index in made.indices:
+            if index.isdigit() or made.extents[index] < 2 or index in made.wholes or made.majors(index) is None:
+                continue
+            parts = sum(made.flops({index: n}) for n in (made.extents[index] - 1, 1))
+            assert parts == pytest.approx(whole) or whole == 0, (name, index)
+
+
+def test_every_operator_says_what_it_costs() -> None:
+    free = {n for n, d in standard().items() if d.flops is None and d.notation is None}
+    assert free == {"transpose", "concat", "slice", "unslice"}  # moves alone
+
+
+def test_operands_are_passed_by_declaration() -> None:
+    add = standard()["add"]
+    made = instantiate(add, [Given("a", (4,), "f32"), Given("b", (4,), "f32")], {})
+    assert made.decl is add and made.linear == ((0, 1),)
