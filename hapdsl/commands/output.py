@@ -142,6 +142,9 @@ def fault(out: Output, problem: BaseException) -> None:
             return
         case HapError(diagnostics=diagnostics):
             found = list(diagnostics)
+        case click.exceptions.NoArgsIsHelpError() if not out.json:
+            out.say(problem.format_message())
+            return
         case click.ClickException():
             found = [_usage(problem)]
         case KeyboardInterrupt() | click.Abort():
@@ -164,6 +167,8 @@ def _usage(problem: click.ClickException) -> Diagnostic:
     context = getattr(problem, "ctx", None)
     verb = context.command_path if context is not None else "hapdsl"
     message = " ".join(problem.format_message().split())
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError):
+        message = "no command is given"
     hint = f"`{verb} --help` says what there is"
     if context is not None and isinstance(context.command, click.Group):
         typed = message.partition("'")[2].rpartition("'")[0]

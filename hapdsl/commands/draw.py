@@ -1,0 +1,66 @@
+"""`hapdsl draw FILE -o OUT`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hapdsl.commands.output import Output, json_option
+from hapdsl.commands.settings import read_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hapdsl.lang.diagnostics import Report
+    from hapdsl.workbench import Workbench
+
+
+@click.command("draw")
+@click.argument("file", metavar="FILE")
+@click.option("-o", "--output", required=True, metavar="OUT", help="A .dot, .svg or .png picture, or the .json timeline of a program (for chrome://tracing or Perfetto).")  # fmt: skip
+@click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
+@click.option("--model", metavar="NAME", help="Draw a model's training graph instead.")
+@click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
+@click.option("--on", metavar="CLUSTER", help="Another cluster for the costs: a NAME in FILE, a file, or FILE:NAME.")
+@json_option
+@click.pass_obj
+def command(
+    out: Output, file: str, output: str, name: str | None, model: str | None, settings: tuple[str, ...], on: str | None
+) -> int:
+    """Draw the program of FILE, or the training graph of its model.
+
+    Colours are placements, collectives have a shape of their own, layers are boxes. Without Graphviz's dot the .dot is written.
+    """
+    from hapdsl.lang.diagnostics import Report
+    from hapdsl.workbench import Workbench
+
+    bench = Workbench(file)
+    report = Report()
+    if model is None and name is None and not bench.programs() and bench.bundle.models:
+        files = _model(bench, None, settings, output, report)
+    elif model is not None or settings:
+        files = _model(bench, model, settings, output, report)
+    else:
+        files = _program(bench, name, on, output, report)
+    out.diagnose(report)
+    found = {"files": files, "diagnostics": [d.as_json() for d in report]}
+    out.data(found, "\n".join(str(f) for f in files))
+    return 0
+
+
+def _model(bench: Workbench, name: str | None, settings: tuple[str, ...], output: str, report: Report) -> list[Path]:
+    from hapdsl.draw.program import draw_graph
+
+    node = bench.model(name)
+    return draw_graph(bench.graph(node.name, read_settings(node, settings)), output, report=report)
+
+
+def _program(bench: Workbench, name: str | None, on: str | None, output: str, report: Report) -> list[Path]:
+    from hapdsl.draw.program import draw_program
+
+    tree = bench.program(name)
+    if tree.cluster is None and on is None:
+        return draw_program(bench.proven(tree).program, None, output, report=report)
+    checked, cluster, cost = bench.cost(tree, on)
+    return draw_program(checked.program, cost, output, devices=[d.name for d in cluster.devices], report=report)

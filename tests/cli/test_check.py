@@ -1,0 +1,119 @@
+"""`hapdsl check`: answers, exit statuses, and the numbers behind --numeric."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import PROGRAM, REPOSITORY, TINY, Run
+
+
+def test_a_proven_program(hapdsl: Run, tiny: Path) -> None:
+    found = hapdsl("check", tiny, "--json")
+    assert (found.status, found.object["ok"], found.codes, found.err) == (0, True, [], "")
+    spoken = hapdsl("check", tiny)
+    assert spoken.status == 0
+    assert "by_batch for tiny on pair, 15 instructions, proven" in spoken.out
+    assert spoken.err == ""
+
+
+def test_every_example_is_proven(hapdsl: Run) -> None:
+    files = sorted((REPOSITORY / "programs").rglob("*.hap"))
+    assert len(files) > 10
+    found = hapdsl("check", *files, "--json")
+    assert found.object["diagnostics"] == []
+    assert found.status == 0
+
+
+def test_the_reference_text(hapdsl: Run) -> None:
+    found = hapdsl("check", REPOSITORY / "tests" / "identity" / "reference.hap", "--json")
+    assert found.status == 0
+    assert set(found.codes) == {"HAP317"}  # it writes two standard operators down again
+    proven = "\n".join(found.object["proven"])
+    assert "program mixed for mlp on box, 22 instructions, proven" in proven
+    assert "program megatron for gpt on box, a sketch" in proven
+
+
+# a wrong program: what is replaced by what, the code, the line of the file
+WRONG = {
+    "a gradient that isn't exchanged": ("w1.new@R = sgd(w1@R, w1.grad@R)", "w1.new@R = sgd(w1@R, w1.grad@P)", "HAP533", 40),
+    "a value that isn't there": ("h@S(0)      = relu(u@S(0))", "h@R         = relu(u@R)", "HAP562", 26),
+    "an update left out": ("        w2.new@R = sgd(w2@R, w2.grad@R)\n", "", "HAP572", 24),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_program_is_answered_no(name: str, hapdsl: Run, tmp_path: Path) -> None:
+    old, new, code, line = WRONG[name]
+    assert old in PROGRAM
+    path = tmp_path / "wrong.hap"
+    path.write_text(TINY + PROGRAM.replace(old, new))
+    found = hapdsl("check", path, "--json")
+    assert found.status == 1
+    assert found.object["ok"] is False
+    shown = found.object["diagnostics"][0]
+    assert (shown["code"], shown["line"]) == (code, line)
+    assert shown["help"]
+    spoken = hapdsl("check", path)
+    assert spoken.status == 1
+    assert f"{path}:{line}:" in spoken.err
+    assert "^" in spoken.err
+
+
+def test_a_wrong_name_beside_a_wrong_line_is_bad_input(hapdsl: Run, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.hap"
+    text = PROGRAM.replace("sgd(w1@R, w1.grad@R)", "sgd(w1@R, w1.grad@P)").replace("shares batch", "shares bitch")
+    path.write_text(TINY + text)
+    assert hapdsl("check", path, "--json").status == 2
+
+
+def test_a_forward_program_is_for_evaluation(hapdsl: Run, tmp_path: Path) -> None:
+    path = tmp_path / "forward.hap"
+    path.write_text(TINY + PROGRAM.split("    backward {")[0] + "}\n")
+    assert hapdsl("check", path, "--json").status == 0
+
+
+def test_numeric_runs_programs_beside_one_device(hapdsl: Run, tiny: Path) -> None:
+    found = hapdsl("check", "--numeric", tiny, "--json")
+    assert found.status == 0
+    assert "equal to one device within" in found.object["proven"][-1]
+
+
+def test_numeric_finds_what_a_kernel_does_otherwise(hapdsl: Run, tmp_path: Path) -> None:
+    """The declaration lets each row be cut off by itself; the kernel subtracts the mean over all rows."""
+    (tmp_path / "kernels.py").write_text("def centre(where, x):\n    return x - x.mean(0)\n")
+    declared = 'op centre(x[i, j]) -> y[i, j] { linear x; grad x = y.grad; torch "kernels.centre" }\n'
+    text = (TINY + PROGRAM).replace("relu(u)", "centre(u)").replace("relu(u@S(0))", "centre(u@S(0))")
+    text = text.replace("u.grad@S(0) = relu_grad(h@S(0), h.grad@S(0))\n        ", "").replace("u.grad@S(0)", "h.grad@S(0)")
+    path = tmp_path / "own.hap"
+    path.write_text(declared + text)
+    import sys
+
+    sys.path.insert(0, str(tmp_path))
+    try:
+        plain = hapdsl("check", path, "--json")
+        assert "HAP700" in plain.codes  # only a warning: nobody allowed the module
+        assert plain.status == 0
+        found = hapdsl("check", "--numeric", path, "--allow", "kernels", "--json")
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert found.status == 1
+    assert "HAP730" in found.codes
+    assert "HAP740" in found.codes
+    assert not any("operator centre" in line for line in found.object["proven"])
+
+
+def test_numeric_keeps_an_empty_share_and_shrinks_the_rest(hapdsl: Run, tmp_path: Path) -> None:
+    from hapdsl.run.numeric import compare, shrink
+    from hapdsl.workbench import Workbench
+
+    path = tmp_path / "large.hap"
+    text = TINY.replace("batch = 16", "batch = 4096").replace("hidden = 8", "hidden = 512")
+    path.write_text(text + PROGRAM.replace("[12, 4]", "[4096, 0]"))
+    bench = Workbench(path)
+    tree = bench.program()
+    settings, graph = shrink(bench, tree, bench.checked(tree).program)
+    assert sum(t.elements for t in graph.tensors.values()) <= 200_000
+    assert 2 <= settings["batch"] < 4096
+    assert compare(bench, tree).gap <= 1e-9

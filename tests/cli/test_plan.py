@@ -1,0 +1,236 @@
+"""`hapdsl plan` and `cost`: what they write works anywhere, and what they say is what was priced."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import PROGRAM, REPOSITORY, TINY, Run
+
+KEYS = {
+    "model", "cluster", "devices", "instructions", "objective", "cost_s", "sync_s", "overlap_s", "bound_s", "bound_scope",
+    "bound_any_shares_s", "gap", "search_s", "nodes", "classes", "memory_bytes", "baselines", "program",
+}  # fmt: skip
+
+
+def test_the_object(hapdsl: Run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plan.hap"
+    found = hapdsl("plan", model, "-o", out, "--json")
+    assert (found.status, found.err) == (0, "")
+    plan = found.object
+    assert set(plan) >= KEYS
+    assert plan["program"] == str(out)
+    assert (plan["model"], plan["cluster"], plan["objective"]) == ("tiny", "pair", "sync")
+    assert plan["devices"] == ["host.quick.0", "host.slow.0"]
+    assert plan["cost_s"] == plan["sync_s"]
+    assert plan["bound_s"] <= plan["cost_s"]
+    assert plan["gap"] == pytest.approx((plan["cost_s"] - plan["bound_s"]) / plan["cost_s"], abs=1e-9)
+    assert set(plan["baselines"]) == {"dp_even", "dp_proportional", "zero", "tensor_parallel"}
+    assert all(plan["cost_s"] <= b * (1 + 1e-9) for b in plan["baselines"].values() if b is not None)
+    assert len(plan["memory_bytes"]) == 2
+    for cls in plan["classes"].values():
+        assert sum(cls["shares"]) == cls["units"]
+
+
+def test_the_file_stands_alone(hapdsl: Run, tmp_path: Path) -> None:
+    """It is checked, costed and formatted in another folder, with what it was made from gone."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "blocks.hap").write_text("def dense(x, d, n) {\n    param w : f32[d, n]\n    return matmul(x, w)\n}\n")
+    source = tmp_path / "model.hap"
+    source.write_text('import "parts/blocks.hap"\n' + TINY.replace("u = matmul(x, w1)", "u = dense(x, d, hidden)").replace("    param w1 : f32[d, hidden]       init normal(std = 0.5)\n", ""))  # fmt: skip
+    (tmp_path / "hardware.hap").write_text(TINY[TINY.index("cluster") :].replace("cluster pair", "cluster other"))
+    (tmp_path / "away").mkdir()
+    out = tmp_path / "away" / "plan.hap"
+    found = hapdsl("plan", source, "--cluster", f"{tmp_path}/hardware.hap:other", "--set", "batch=32", "-o", out, "--json")
+    assert found.status == 0, found
+    source.unlink()
+    (tmp_path / "hardware.hap").unlink()
+    assert "import" not in out.read_text()
+    assert "for tiny(batch = 32) on other {" in out.read_text()
+    checked = hapdsl("check", out, "--json")
+    assert (checked.status, checked.codes) == (0, [])
+    assert hapdsl("fmt", "--check", out).status == 0
+    cost = hapdsl("cost", out, "--json")
+    assert cost.status == 0
+    for key in ("sync_s", "overlap_s", "memory_bytes"):
+        assert cost.object[key] == pytest.approx(found.object[key], rel=1e-12)
+    total = sum(s["comm_s"] + max(s["compute_s"]) for s in cost.object["stages"])
+    assert total == pytest.approx(cost.object["sync_s"])
+
+
+def test_without_a_file_the_program_is_on_stdout(hapdsl: Run, model: Path, tmp_path: Path) -> None:
+    spoken = hapdsl("plan", model)
+    assert spoken.status == 0
+    assert "a step (synchronous" in spoken.err
+    assert "data parallel, even" in spoken.err
+    (tmp_path / "out.hap").write_text(spoken.out)
+    assert hapdsl("check", tmp_path / "out.hap").status == 0
+    found = hapdsl("plan", model, "--json").object
+    assert found["program"] is None
+    assert found["text"] == spoken.out
+
+
+def test_the_overlap_objective(hapdsl: Run, model: Path) -> None:
+    found = hapdsl("plan", model, "--objective", "overlap", "--json").object
+    assert found["cost_s"] == found["overlap_s"]
+    assert found["bound_s"] <= found["cost_s"]
+
+
+def test_unrolled(hapdsl: Run, tmp_path: Path) -> None:
+    text = TINY.replace("    h = relu(u)\n", "    h = u\n    repeat layer in 3 {\n        h = relu(h)\n    }\n")
+    path = tmp_path / "deep.hap"
+    path.write_text(text)
+    rolled, unrolled = hapdsl("plan", path), hapdsl("plan", path, "--unroll")
+    assert "repeat layer in 0..3" in rolled.out.partition("program ")[2]
+    assert "repeat" not in unrolled.out.partition("program ")[2]
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ("batch", "HAP851"),
+        ("batch=", "HAP851"),
+        ("=3", "HAP851"),
+        ("batch=many", "HAP851"),
+        ("batch=1.5", "HAP851"),
+        ("batch=nan", "HAP851"),
+        ("batch=99999999999999999999", "HAP851"),
+        ("bias=1", "HAP851"),
+        ("bach=8", "HAP206"),
+        ("batch=0", "HAP205"),
+        ("batch=-4", "HAP205"),
+    ],
+)
+def test_settings_that_can_t_be(given: str, code: str, hapdsl: Run, model: Path) -> None:
+    found = hapdsl("plan", model, "--set", given, "--json")
+    assert (found.status, found.codes) == (2, [code])
+
+
+def test_settings_twice(hapdsl: Run, model: Path) -> None:
+    assert hapdsl("plan", model, "--set", "batch=8", "--set", "batch=9", "--json").codes == ["HAP851"]
+
+
+def test_which_one(hapdsl: Run, tmp_path: Path) -> None:
+    path = tmp_path / "two.hap"
+    path.write_text(TINY + TINY.replace("model tiny", "model other").replace("cluster pair", "cluster more"))
+    assert hapdsl("plan", path, "--json").codes == ["HAP241"]
+    assert hapdsl("plan", path, "--model", "tiney", "--json").codes == ["HAP242"]
+    assert hapdsl("plan", path, "--model", "tiny", "--json").codes == ["HAP421"]
+    assert hapdsl("plan", path, "--model", "tiny", "--cluster", "nome", "--json").codes == ["HAP422"]
+    assert hapdsl("plan", path, "--model", "tiny", "--cluster", f"{path}:nome", "--json").codes == ["HAP422"]
+    assert hapdsl("plan", path, "--model", "tiny", "--cluster", "no/such.hap", "--json").codes == ["HAP120"]
+    assert hapdsl("plan", path, "--model", "tiny", "--cluster", "more", "--json").object["cluster"] == "more"
+
+
+def test_the_default_cluster(hapdsl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file's only one, else the settings folder's, else a guess that says so and can be written down."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    path = tmp_path / "m.hap"
+    path.write_text(TINY.partition("cluster")[0])
+    out = tmp_path / "plan.hap"
+    guessed = hapdsl("plan", path, "--set", "batch=8", "-o", out, "--json").object
+    assert guessed["guessed"] is True
+    cost = hapdsl("cost", out, "--json")
+    assert cost.status == 0
+    assert cost.object["sync_s"] == pytest.approx(guessed["sync_s"], rel=1e-4)
+    assert "guessed" in hapdsl("plan", path).err
+    (tmp_path / "settings" / "hapdsl").mkdir(parents=True)
+    (tmp_path / "settings" / "hapdsl" / "cluster.hap").write_text(TINY[TINY.index("cluster") :].replace("pair", "mine"))
+    saved = hapdsl("plan", path, "--json").object
+    assert (saved["cluster"], saved["guessed"]) == ("mine", False)
+
+
+def test_what_can_t_be_written_is_said_first(hapdsl: Run, model: Path, tmp_path: Path) -> None:
+    for out in (tmp_path, tmp_path / "none" / "plan.hap"):
+        found = hapdsl("plan", model, "-o", out, "--json")
+        assert (found.status, found.codes) == (2, ["HAP852"])
+    assert sorted(os.listdir(tmp_path)) == ["model.hap"]
+
+
+def test_a_plan_that_fits_nowhere_is_answered_no(hapdsl: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.hap"
+    path.write_text(TINY.replace("1 GiB", "1 KiB"))
+    out = tmp_path / "plan.hap"
+    found = hapdsl("plan", path, "-o", out, "--json")
+    assert (found.status, found.codes) == (1, ["HAP601"])
+    assert not out.exists()
+
+
+def test_a_program_that_doesn_t_fit(hapdsl: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.hap"
+    path.write_text(TINY.replace("1 GiB", "1 KiB") + PROGRAM)
+    found = hapdsl("cost", path, "--json")
+    assert (found.status, found.object["fits"]) == (1, False)
+    assert "does not fit" in hapdsl("cost", path).out
+
+
+def test_cost_on_another_cluster(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "slow.hap").write_text(TINY[TINY.index("cluster") :].replace("GFLOP/s", "MFLOP/s").replace("pair", "slow"))
+    (tmp_path / "three.hap").write_text(TINY[TINY.index("cluster") :].replace("1 * slow", "2 * slow"))
+    here = hapdsl("cost", tiny, "--json").object
+    there = hapdsl("cost", tiny, "--on", tmp_path / "slow.hap", "--json").object
+    assert there["cluster"] == "slow"
+    assert there["sync_s"] > 10 * here["sync_s"]
+    other = hapdsl("cost", tiny, "--on", tmp_path / "three.hap", "--json")
+    assert (other.status, other.codes) == (2, ["HAP504"])
+    spoken = hapdsl("cost", tiny)
+    assert spoken.status == 0
+    assert "all_reduce" in spoken.out
+    assert "synchronous" in spoken.out
+
+
+def test_a_sketch_has_no_cost(hapdsl: Run, tmp_path: Path) -> None:
+    path = tmp_path / "sketch.hap"
+    path.write_text(TINY + "program s for tiny on pair {\n    pin h @ S(0)\n    ...\n}\n")
+    assert hapdsl("cost", path, "--json").codes == ["HAP584"]
+    path.write_text(TINY)
+    assert hapdsl("cost", path, "--json").codes == ["HAP580"]
+
+
+def test_ctrl_c_keeps_the_best_so_far(
+    hapdsl: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hapdsl.search import planner
+
+    keep = planner._Planner.keep
+    raised: list[bool] = []
+
+    def interrupted(self: Any, *arguments: Any) -> None:
+        keep(self, *arguments)
+        if not raised:
+            raised.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(planner._Planner, "keep", interrupted)
+    out = tmp_path / "plan.hap"
+    found = hapdsl("plan", model, "-o", out, "--json")
+    assert raised
+    assert found.status == 130
+    assert found.object["interrupted"] is True
+    assert hapdsl("check", out).status == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_from_outside() -> None:
+    """Whenever it comes, there is one object, no traceback, and 130."""
+    file = REPOSITORY / "programs" / "models" / "decoder.hap"
+    command = [sys.executable, "-m", "hapdsl.cli", "plan", str(file), "--cluster", "std/digits.hap", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY)
+    try:
+        time.sleep(4)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert json.loads(out)["interrupted"] is True
