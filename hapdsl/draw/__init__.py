@@ -1,0 +1,1 @@
+"""Drawings: Graphviz pictures of programs and training graphs, timelines as Chrome traces."""

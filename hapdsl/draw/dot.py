@@ -1,0 +1,292 @@
+"""A program as DOT text: values coloured by placement, collectives as hexagons, layers as frames, shares in the title."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hapdsl.cost.evaluate import Cost
+from hapdsl.draw.fold import Folded, Key, Turn, fold, unfolded
+from hapdsl.draw.picture import Box, Cluster, Edge, Picture, to_dot
+from hapdsl.draw.words import in_bytes, in_seconds, shares_in_words
+from hapdsl.graph.program import Instruction, Program, Value
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.theory.placements import Placements
+
+FOLD_ABOVE = 250  # instructions
+MOST_BOXES = 400
+COLOURS = {"R": "#e2e5ea", "P": "#fdcf9c"}
+SHARDED = ("#b9d7fb", "#b5ebc6", "#d9d0fb", "#a8ecf4", "#f9c9e2")
+SHAPES = (("ellipse", "loaded"), ("box", "computed"), ("hexagon", "collective, wider with its bytes"), ("cds", "local conversion"))
+SECTIONS = ("forward", "backward", "update")
+
+
+def colour(placement: str) -> str:
+    """The colour of one axis of a placement (`R`, `P`, `S(0)`, …)."""
+    return COLOURS.get(placement) or SHARDED[min(int(placement[2:-1]), len(SHARDED) - 1)]
+
+
+def program_dot(program: Program, cost: Cost | None = None) -> str:
+    """The DOT text of a program, with seconds per instruction where its cost is given.
+
+    Above FOLD_ABOVE instructions a run of equal turns is drawn once, marked "×N"; above MOST_BOXES boxes the rest is left out and
+    the drawing says so. Cost: linear in instructions.
+    """
+    return to_dot(Drawing(program, cost).picture())
+
+
+@dataclass(frozen=True)
+class _Item:
+    """What becomes one box: an instruction, or the values of a load that the same instructions read."""
+
+    number: int
+    instruction: Instruction
+    outputs: tuple[Value, ...]
+
+
+class Drawing:
+    """Turns a program into a picture; `title`, `notes`, `legend`, `placed` and `colours` say what is shown of it."""
+
+    def __init__(self, program: Program, cost: Cost | None = None) -> None:
+        self.program, self.cost, self.graph = program, cost, program.graph
+        self.items: list[_Item] = []
+        self.reads: list[list[int]] = []  # per item, the items it reads
+        self.collect()
+        self.keys: list[Key] = [(i.instruction.section, turn_of(i.instruction, i.outputs, self.graph)) for i in self.items]
+
+    def collect(self) -> None:
+        """Items in program order, and who reads whom (the latest maker of a value before its reader)."""
+        made: dict[Value, tuple[int, int]] = {}  # value -> (instruction, its place among the outputs)
+        sources: list[list[tuple[int, int]]] = []
+        readers: dict[tuple[int, int], list[int]] = {}
+        kept = [(n, i) for n, i in enumerate(self.program.instructions) if i.op != "free"]
+        for k, (_, instruction) in enumerate(kept):
+            sources.append([made[v] for v in dict.fromkeys(instruction.inputs) if v in made])
+            for source in sources[-1]:
+                readers.setdefault(source, []).append(k)
+            for place, value in enumerate(instruction.outputs):
+                made[value] = (k, place)
+        item_of: dict[tuple[int, int], int] = {}
+        loads: dict[object, int] = {}  # what the same instructions read in the same placement shares a box
+        for k, (number, instruction) in enumerate(kept):
+            for place, value in enumerate(instruction.outputs):
+                together: object = (k,)
+                if not instruction.inputs:
+                    together = (instruction.op, instruction.section, tuple(readers.get((k, place), (-k,))), value.placement)
+                n = loads.setdefault(together, len(self.items))
+                if n == len(self.items):
+                    self.items.append(_Item(number, instruction, (value,)))
+                    self.reads.append([item_of[s] for s in sources[k]])
+                else:
+                    self.items[n] = replace(self.items[n], outputs=(*self.items[n].outputs, value))
+                item_of[k, place] = n
+
+    # -- the picture -----------------------------------------------------------------
+
+    def picture(self) -> Picture:
+        large = len(self.program.instructions) > FOLD_ABOVE
+        folded = fold(self.keys, [self.content(i) for i in self.items], self.reads) if large else unfolded(len(self.items))
+        drawn = [k for k in range(len(self.items)) if folded.shown[k] == k][:MOST_BOXES]
+        box_of = {k: n for n, k in enumerate(drawn)}
+        boxes = [self.box(k, folded.alike.get(k, 1)) for k in drawn]
+        edges = self.edges(folded, box_of)
+        self.stand_ins(folded, box_of, boxes, edges)
+        edges += _in_rows(boxes, edges)
+        clusters: dict[tuple[str, ...], Cluster] = {}
+        for k in drawn:
+            section, turn = self.keys[k]
+            clusters.setdefault((section,), Cluster(section, quiet=True))
+            if turn:
+                clusters.setdefault((section, _path(turn)), Cluster(self.turn_label((section, turn), folded)))
+        left_out = len({s for s in folded.shown if s not in box_of})
+        if left_out:
+            boxes.append(Box(f"… {left_out:,} more instructions", ("not drawn",), shape="note"))
+        return Picture(
+            title=self.title(),
+            notes=self.notes(),
+            boxes=boxes,
+            edges=edges,
+            clusters=clusters,
+            colours=self.legend(drawn),
+            shapes=tuple((shape, word) for shape, word in SHAPES if any(b.shape == shape for b in boxes)),
+        )
+
+    def title(self) -> str:
+        return f"{self.program.name} for {self.graph.model}{f' on {self.program.cluster}' if self.program.cluster else ''}"
+
+    def notes(self) -> tuple[str, ...]:
+        count = sum(i.op != "free" for i in self.program.instructions)
+        facts = [f"{count:,} instructions on {self.program.layout.devices} devices"]
+        if self.cost is not None:
+            facts.append(f"{in_seconds(self.cost.sync_s)} synchronous, {in_seconds(self.cost.overlap_s)} overlapped")
+            facts.append(f"at most {in_bytes(float(self.cost.memory_bytes.max(initial=0)))} on a device")
+        return (" · ".join(facts), *(f"shares {line}" for line in shares_in_words(self.program)))
+
+    def legend(self, drawn: Sequence[int]) -> tuple[tuple[str, str], ...]:
+        words = {"R": "R: replicated", "P": "P: partial sums"}
+        found = {str(p) for k in drawn for v in self.values(k) for p in v.placement}
+        return tuple((colour(p), words.get(p, f"{p}: sharded on dim {p[2:-1]}")) for p in sorted(found, key=lambda p: ("RSP".index(p[0]), p)))
+
+    def values(self, k: int) -> Iterable[Value]:
+        item = self.items[k]
+        return item.outputs if not item.instruction.is_collective else (*item.instruction.inputs, *item.outputs)
+
+    def turn_label(self, key: Key, folded: Folded) -> str:
+        path, number = key[1][-1]
+        if key not in folded.times:
+            return f"{path} {number}"
+        return f"{path} {number} … {folded.last[key]}  ×{folded.times[key]}"
+
+    def content(self, item: _Item) -> tuple[object, ...]:
+        """What an item is, whatever turn it stands in."""
+        i = item.instruction
+        cut = tuple(self.graph.tensors[v.tensor].classes for v in item.outputs)
+        shapes = tuple(self.graph.tensors[v.tensor].shape for v in item.outputs)
+        return (i.op, i.method, i.axis, tuple(v.placement for v in i.inputs), tuple(v.placement for v in item.outputs), cut, shapes)
+
+    def edges(self, folded: Folded, box_of: dict[int, int]) -> list[Edge]:
+        """Who reads whom among what is drawn; what one turn hands to the next of the same frame goes back up, dashed."""
+        found: dict[tuple[int, int], Edge] = {}
+        for k, reads in enumerate(self.reads):
+            for r in reads:
+                target, source = folded.shown[k], folded.shown[r]
+                if target not in box_of or source not in box_of:
+                    continue
+                if self.keys[source][0] != self.keys[target][0]:
+                    continue  # see stand_ins
+                # Of folded turns' items only what is handed on counts: to the next turn, or out of the repeat.
+                same = self.keys[source] == self.keys[target]
+                if k != target and not (same and self.keys[k] != self.keys[r]):
+                    continue
+                back = same and self.keys[k] != self.keys[r]
+                pair = (box_of[source], box_of[target])
+                strong = self.items[source].instruction.is_collective or self.items[target].instruction.is_collective
+                edge = Edge(*pair, "next" if back else "", strong and not back, back)
+                if pair not in found or found[pair].back:
+                    found[pair] = edge
+        return [found[pair] for pair in sorted(found)]
+
+    def stand_ins(self, folded: Folded, box_of: dict[int, int], boxes: list[Box], edges: list[Edge]) -> None:
+        """What an earlier section made stands again, dashed, beside its readers: lines across sections would hide all else."""
+        readers: dict[tuple[int, Key], set[int]] = {}
+        for k, target in box_of.items():
+            for r in self.reads[k]:
+                if self.keys[r][0] != self.keys[k][0]:
+                    readers.setdefault((r, self.keys[k]), set()).add(target)
+        together: dict[tuple[Key, tuple[int, ...]], list[int]] = {}
+        for (source, key), targets in readers.items():
+            together.setdefault((key, tuple(sorted(targets))), []).append(source)
+        for (key, fed), sources in together.items():
+            read = {v for k, n in box_of.items() if n in fed for v in self.items[k].instruction.inputs}
+            values = [v for s in sources for v in self.items[s].outputs if v in read]
+            turn = key[1]
+            names = _few([self.name(v, turn) for v in values])
+            origin = " and ".join(dict.fromkeys(self.keys[s][0] for s in sources))
+            box = Box(names[0], (*names[1:], f"from {origin}"), self.colours(values[0]), "ellipse", 0.0, _group(key), dashed=True)
+            edges.extend(Edge(len(boxes), target) for target in fed)
+            boxes.append(box)
+
+    # -- boxes -------------------------------------------------------------------------
+
+    def box(self, k: int, alike: int) -> Box:
+        item = self.items[k]
+        i = item.instruction
+        section, turn = self.keys[k]
+        group = _group((section, turn))
+        seconds = self.seconds(item)
+        names = self.names(item, turn)
+        if i.is_collective or (i.node is None and i.inputs):
+            moved = sum(self.graph.tensors[v.tensor].bytes for v in i.inputs)
+            before, after = _shown(i.inputs[0].placement), _shown(i.outputs[0].placement)
+            facts = (f"{before} → {after}", in_bytes(moved) + seconds) if i.is_collective else (f"{before} → {after}",)
+            op = i.op if i.method in (None, "ring", "padded", "pairwise") else f"{i.op} ({i.method})"
+            op = f"{op}  ×{alike}" if alike > 1 else op
+            colours: tuple[str, ...] = (_first(i.inputs[0].placement, i.axis), _first(i.outputs[0].placement, i.axis))
+            shape = "hexagon" if i.is_collective else "cds"
+            return Box(op, (*names, *facts), colours, shape, float(moved) if i.is_collective else 0.0, group)
+        colours = self.colours(item.outputs[0])
+        if not i.inputs:
+            return Box(names[0], (*names[1:], i.op), colours, "ellipse", 0.0, group)
+        return Box(names[0], (*names[1:], i.op + seconds), colours, "box", 0.0, group)
+
+    def names(self, item: _Item, turn: Turn) -> tuple[str, ...]:
+        """The values of a box, a line each; of a conversion, whose placements stand elsewhere, the tensors."""
+        if item.instruction.node is None and item.instruction.inputs:
+            return _few([self.name(v, turn).rpartition("@")[0] for v in item.outputs])
+        return _few([self.name(v, turn) for v in item.outputs])
+
+    def name(self, value: Value, turn: Turn) -> str:
+        """A value as it is called inside its frame."""
+        prefix = f"{_path(turn)}." if turn else ""
+        return value.tensor.removeprefix(prefix) + self.placed(value)
+
+    def placed(self, value: Value) -> str:
+        return f"@{_shown(value.placement)}"
+
+    def colours(self, value: Value) -> tuple[str, ...]:
+        return tuple(colour(str(p)) for p in value.placement)
+
+    def seconds(self, item: _Item) -> str:
+        if self.cost is None:
+            return ""
+        spent = float(self.cost.per_instruction_s[item.number].max(initial=0.0))
+        return f" · {in_seconds(spent)}" if spent > 0 else ""
+
+
+def _in_rows(boxes: Sequence[Box], edges: Sequence[Edge]) -> list[Edge]:
+    """Updates don't depend on each other: hidden lines stack them, so that a frame of them is about as high as wide."""
+    feeds: dict[int, list[int]] = {}
+    for edge in edges:
+        feeds.setdefault(edge.target, []).append(edge.source)
+    frames: dict[tuple[str, ...], list[int]] = {}
+    for n, box in enumerate(boxes):
+        if box.group[:1] == ("update",) and box.shape == "box":
+            frames.setdefault(box.group, []).append(n)
+    found = []
+    for own in frames.values():
+        columns = max(2, round((len(own) / 2) ** 0.5))
+        found += [Edge(a, source, hidden=True) for a, b in zip(own, own[columns:], strict=False) for source in feeds.get(b, ())]
+    return found
+
+
+def turn_of(instruction: Instruction, outputs: Sequence[Value], graph: TrainingGraph) -> Turn:
+    """The turn that all of an instruction belongs to: its call's, or that of the tensors it loads or moves."""
+    if instruction.node is not None:
+        return instruction.node.repeat
+    turns = {_turn_of_tensor(v.tensor, graph) for v in outputs}
+    return next(iter(turns)) if len(turns) == 1 else ()
+
+
+def _turn_of_tensor(name: str, graph: TrainingGraph) -> Turn:
+    made = graph.producer.get(name)
+    if made is not None:
+        return graph.nodes[made].repeat
+    found: list[tuple[str, int]] = []
+    parts = name.split(".")
+    for n in range(1, len(parts)):
+        path = ".".join(parts[:n])
+        if path in graph.repeats and parts[n].isdigit():
+            found.append((path, int(parts[n])))
+    return tuple(found)
+
+
+def _few(names: list[str]) -> tuple[str, ...]:
+    """A long list says how many it leaves out."""
+    return tuple(names) if len(names) <= 4 else (*names[:3], f"… {len(names) - 3} more")
+
+
+def _group(key: Key) -> tuple[str, ...]:
+    section, turn = key
+    return (section, _path(turn)) if turn else (section,)
+
+
+def _path(turn: Turn) -> str:
+    return f"{turn[-1][0]}.{turn[-1][1]}"
+
+
+def _shown(placement: Placements) -> str:
+    return str(placement[0]) if len(placement) == 1 else f"({', '.join(map(str, placement))})"
+
+
+def _first(placement: Placements, axis: int) -> str:
+    return colour(str(placement[min(axis, len(placement) - 1)]))

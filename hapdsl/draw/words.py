@@ -1,0 +1,56 @@
+"""Numbers as a person reads them."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from hapdsl.graph.program import Program
+
+
+def in_seconds(seconds: float) -> str:
+    """Three digits and a unit: `1.23 ms`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size * 0.9995:
+            return f"{_three(seconds / size)} {unit}"
+    return f"{_three(seconds / 1e-9)} ns" if seconds > 0 else "0 s"
+
+
+def in_bytes(size: float) -> str:
+    """Three digits and a binary unit: `1.5 MiB`."""
+    for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 2**power * 0.9995:
+            return f"{_three(size / 2**power)} {unit}"
+    return f"{size:.0f} B"
+
+
+def _three(number: float) -> str:
+    if number >= 99.95:
+        return f"{number:.0f}"
+    return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+
+
+def shares_in_words(program: Program) -> list[str]:
+    """`batch = [76, 76, 26]` for every class that some value is sharded on, in the graph's order."""
+    layout = program.layout
+    used: dict[str, set[tuple[int, ...]]] = {}
+    for instruction in program.instructions:
+        for value in (*instruction.inputs, *instruction.outputs):
+            for d in {p.dim for p in value.placement if p.kind == "S"}:
+                cls = program.graph.tensors[value.tensor].classes[d]
+                if cls is not None:
+                    axes = tuple(a for a, p in enumerate(value.placement) if p.kind == "S" and p.dim == d)
+                    used.setdefault(cls, set()).add(axes)
+    found = []
+    for cls in program.graph.classes:
+        for axes in sorted(used.get(cls, ())):
+            over = "" if len(layout.mesh) == 1 else " over " + " × ".join(layout.mesh[a][0] for a in axes)
+            found.append(f"{cls} = {_runs([int(n) for n in layout.shares[cls][axes]])}{over}")
+    return found
+
+
+def _runs(numbers: list[int]) -> str:
+    parts = []
+    for value, run in groupby(numbers):
+        count = len(list(run))
+        parts += [f"{count} × {value}"] if count >= 5 else [str(value)] * count
+    return f"[{', '.join(parts)}]"
