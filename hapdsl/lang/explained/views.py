@@ -21,4 +21,14 @@ VIEWS: dict[str, Explanation] = {
     "HAP899": Explanation(
         "an error inside hapdsl", "This is a fault of hapdsl, not of your input. The message says how to report it."
     ),
+    "HAP810": Explanation(
+        "no Graphviz",
+        "Pictures (.svg, .png) are laid out by Graphviz's `dot`, which isn't on PATH. The drawing was written as .dot text instead; "
+        "install Graphviz (apt install graphviz, brew install graphviz) and draw again, or open the .dot elsewhere.",
+    ),
+    "HAP811": Explanation("an unknown kind of drawing", "Drawings are .dot, .svg or .png; .json is a program's timeline as a Chrome trace."),
+    "HAP812": Explanation(
+        "no timeline", "A timeline shows when each instruction runs on each device, so it needs a program and a cluster that prices it."
+    ),
+    "HAP813": Explanation("Graphviz failed", "`dot` is there but could not draw this. The drawing was written as .dot text instead."),
 }
