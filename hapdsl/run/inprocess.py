@@ -16,6 +16,7 @@ from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import Clock, dtypes_at
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, Step, lower
 from hapdsl.run.pieces import assemble, cut, sizes, slices
+from hapdsl.run.threads import one_thread
 
 Locals = dict[Value, list[Tensor]]  # value -> one tensor per device
 
@@ -143,7 +144,8 @@ def simulate(
     """
     executor = InProcess(program, dtype, seed, allow, keep_all=True)
     executor.load(tensors)
-    return executor.step(tensors, step)
+    with one_thread():
+        return executor.step(tensors, step)
 
 
 def gather(program: Program, made: Locals, tensor: str, tolerance: float = 0.0) -> Tensor:

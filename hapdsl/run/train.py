@@ -22,6 +22,7 @@ from hapdsl.run.initial import Initial, initial
 from hapdsl.run.launch import launch, outer_rank
 from hapdsl.run.pieces import assemble, ranges, sizes
 from hapdsl.run.reference import Reference, advance
+from hapdsl.run.threads import one_thread
 from hapdsl.theory.instance import FLOATS
 
 Progress = Callable[[int, float], None]  # steps done, loss of the last one
@@ -248,7 +249,7 @@ def train_alone(
     dtype: torch.dtype | None = None,
     allow: Set[str] = frozenset(),
 ) -> RunResult:
-    """Train the graph on this process with the reference executor, as `train` does on several."""
+    """Train the graph on this process, on one thread, with the reference executor, as `train` does on several."""
     scalars = [n for n in graph.metrics if not graph.tensors[n].shape]
     keep = {*([graph.loss] if graph.loss else []), *scalars, *graph.updates.values()}
     executor = Reference(graph, dtype, seed, allow, keep)
@@ -257,7 +258,7 @@ def train_alone(
     loss: list[float] = []
     seconds: list[float] = []
     made: dict[str, Tensor] = {}
-    with torch.no_grad():
+    with torch.no_grad(), one_thread():
         for step in range(1, steps + 1):
             batch = feed.batch(step)
             start = time.perf_counter()
@@ -299,7 +300,7 @@ def evaluate(graph: TrainingGraph, held: dict[str, Tensor], samples: Batch, allo
         )
     executor = Reference(graph, allow=allow, keep=[fits[0]], nodes=_forward(graph, fits[0]))
     size, total, right = label.shape[0], len(samples[label.name]), 0
-    with torch.no_grad():
+    with torch.no_grad(), one_thread():
         for start in range(0, total, size):
             chosen = (torch.arange(start, start + size)) % total
             made = executor.step({**held, **{n: t[chosen] for n, t in samples.items()}})[fits[0]]

@@ -27,7 +27,7 @@ from hapdsl.run.samples import Sample, samples
 from hapdsl.run.threads import one_thread
 from hapdsl.theory.library import standard
 from hapdsl.theory.ops import OpDecl
-from hapdsl.theory.placements import Placements, show
+from hapdsl.theory.placements import Placements, R, show
 from hapdsl.theory.rules import Rule
 
 TOLERANCE = 1e-9
@@ -222,8 +222,6 @@ def random_shares(units: int, devices: int, draw: random.Random) -> list[int]:
 
 
 def _without_partial(placement: Placements) -> Placements:
-    from hapdsl.theory.placements import R
-
     return tuple(R if p.kind == "P" else p for p in placement)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ import torch.distributed as dist
 
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.run.launch import launch
+
+ROOT = Path(__file__).parents[2]
 
 
 class Pids:
@@ -138,7 +141,7 @@ def test_ranks_end_when_their_parent_is_killed(tmp_path):
         "launch(forever, 2, (), lambda rank, header, tensor: print(header['pid'], flush=True))\n",
         encoding="utf-8",
     )
-    parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()})  # fmt: skip
+    parent = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     try:
         assert parent.stdout is not None
         pids = {int(parent.stdout.readline()) for _ in range(8)}

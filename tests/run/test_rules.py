@@ -6,8 +6,9 @@ import pytest
 
 from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
-from hapdsl.run.samples import samples
+from hapdsl.run.samples import of_instance, samples
 from hapdsl.run.validate import Trial, validate_op
+from hapdsl.theory.instance import Given, instantiate
 from hapdsl.theory.library import declare_all, standard
 from hapdsl.theory.placements import P, R, S
 
@@ -120,6 +121,15 @@ def test_a_users_own_operators_pass_when_they_are_right():
     )
     assert validate_op(swish, two_axes=True) == []
     assert validate_op(linear, two_axes=True) == []
+
+
+def test_a_call_of_a_model_stands_in_where_none_can_be_made_up():
+    wrong = declared('op power(x[*i], attr exponent) -> y[*i] { linear x; torch "torch.pow" }')
+    right = declared('op power(x[*i], attr exponent) -> y[*i] { torch "torch.pow" }')
+    call = of_instance(instantiate(right, [Given("x", (4, 3), "f32")], {"exponent": 2}))
+    assert [d.code for d in validate_op(right)] == ["HAP731"]
+    assert validate_op(right, calls=[call]) == []
+    assert {d.code for d in validate_op(wrong, calls=[call])} == {"HAP730"}
 
 
 def test_an_operator_of_a_named_module_runs(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.run.train import evaluate, train, train_alone
 from hapdsl.workbench import Workbench
 
+ROOT = Path(__file__).parents[2]
 PLANS = sorted((programs_folder() / "plans").glob("*.hap"))
 
 
@@ -172,7 +174,7 @@ def test_under_an_existing_torchrun(tmp_path):
     )
     run = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone", str(script)],
-        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": os.getcwd()},
+        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT")]
     assert lines == ["RESULT 3 True True 9"], run.stderr[-2000:]
