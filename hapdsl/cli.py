@@ -71,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal may not know every character
     out = Output(json="--json" in arguments)
     try:
-        status = cli.main(args=arguments, prog_name="hapdsl", obj=out, standalone_mode=False)
+        # Not click's own main: it turns a closed pipe into an exit status that here says "no".
+        with cli.make_context("hapdsl", arguments, obj=out) as context:
+            status = cli.invoke(context)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except BrokenPipeError:

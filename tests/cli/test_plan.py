@@ -85,7 +85,7 @@ def test_the_overlap_objective(hapdsl: Run, model: Path) -> None:
 
 
 def test_unrolled(hapdsl: Run, tmp_path: Path) -> None:
-    text = TINY.replace("    h = relu(u)\n", "    h = u\n    repeat layer in 3 {\n        h = relu(h)\n    }\n")
+    text = TINY.replace("u = matmul", "h = matmul").replace("    h = relu(u)\n", "    repeat layer in 3 {\n        h = relu(h)\n    }\n")
     path = tmp_path / "deep.hap"
     path.write_text(text)
     rolled, unrolled = hapdsl("plan", path), hapdsl("plan", path, "--unroll")

@@ -1,0 +1,111 @@
+"""`hapdsl run` and `draw` from outside, and the small verbs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hapdsl import __version__
+from tests.cli.conftest import REPOSITORY, Run
+
+
+def outside(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own: run forks, and that wants a parent without threads."""
+    command = [sys.executable, "-m", "hapdsl.cli", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=REPOSITORY, env={**os.environ, **environment}, timeout=100
+    )
+
+
+def test_run_beside_one_process(tiny: Path) -> None:
+    ran = outside("run", tiny, "--nproc", 2, "--steps", 4, "--reference", "--json")
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert set(found) >= {"steps", "step_s", "predicted_s", "loss", "loss_diff", "param_diff"}
+    assert found["steps"] == len(found["loss"]) == 4
+    assert found["loss"][-1] < found["loss"][0]
+    assert found["loss_diff"] < 1e-5
+    assert found["param_diff"] < 1e-5
+    assert 0 < found["predicted_s"] < found["step_s"]
+
+
+def test_run_refuses_before_it_starts(hapdsl: Run, tiny: Path) -> None:
+    found = hapdsl("run", tiny, "--nproc", 3, "--json")
+    assert (found.status, found.codes) == (2, ["HAP718"])
+    assert hapdsl("run", tiny, "--data", "nothing", "--json").codes == ["HAP710"]
+    assert hapdsl("run", tiny, "--program", "other", "--json").codes == ["HAP582"]
+
+
+@pytest.mark.parametrize("suffix", [".dot", ".svg", ".png", ".json"])
+def test_draw_a_program(suffix: str, hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / f"out{suffix}"
+    found = hapdsl("draw", tiny, "-o", out, "--json")
+    assert (found.status, found.object["files"]) == (0, [str(out)])
+    head = {".dot": b"digraph", ".svg": b"<?xml", ".png": b"\x89PNG", ".json": b"{"}[suffix]
+    assert head in out.read_bytes()[:400]
+
+
+def test_draw_a_model(hapdsl: Run, tiny: Path, model: Path, tmp_path: Path) -> None:
+    assert hapdsl("draw", model, "-o", tmp_path / "m.dot").status == 0
+    assert hapdsl("draw", tiny, "--model", "tiny", "-o", tmp_path / "n.dot").status == 0
+    assert (tmp_path / "m.dot").read_text() == (tmp_path / "n.dot").read_text()
+
+
+def test_draw_what_can_t_be(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
+    found = hapdsl("draw", tiny, "-o", tmp_path / "out.bmp", "--json")
+    assert (found.status, found.codes) == (2, ["HAP811"])
+
+
+def test_draw_without_dot(tiny: Path, tmp_path: Path) -> None:
+    """An empty PATH: a word of advice, and still a .dot."""
+    ran = outside("draw", tiny, "-o", tmp_path / "out.svg", PATH="")
+    assert ran.returncode == 0
+    assert ran.stdout.strip() == str(tmp_path / "out.dot")
+    assert "HAP810" in ran.stderr
+    assert (tmp_path / "out.dot").is_file()
+
+
+def test_version(hapdsl: Run) -> None:
+    assert hapdsl("version", "--json").object["version"] == __version__
+    assert hapdsl("version").out.startswith(f"hapdsl {__version__}")
+    assert hapdsl("--version").out == f"hapdsl {__version__}\n"
+
+
+def test_explain(hapdsl: Run) -> None:
+    spoken = hapdsl("explain", "hap505")
+    assert spoken.status == 0
+    assert spoken.out.startswith("HAP505: ")
+    found = hapdsl("explain", "HAP505", "--json").object
+    assert found["code"] == "HAP505"
+    assert found["text"]
+    listed = hapdsl("explain", "--json").object["codes"]
+    assert {"HAP101", "HAP505", "HAP850"} <= set(listed)
+    assert hapdsl("explain", "HAP999").status == 2
+
+
+def test_a_reader_that_has_enough(tiny: Path) -> None:
+    """`hapdsl explain | head -1`: no complaint when the pipe closes."""
+    first, second = os.pipe()
+    os.close(first)
+    command = [sys.executable, "-m", "hapdsl.cli", "explain"]
+    ran = subprocess.run(command, stdout=second, stderr=subprocess.PIPE, cwd=REPOSITORY, timeout=60)
+    os.close(second)
+    assert ran.stderr == b""
+    assert ran.returncode == 141
+
+
+def test_an_error_inside_is_no_traceback(hapdsl: Run, monkeypatch: pytest.MonkeyPatch, tiny: Path) -> None:
+    from hapdsl import workbench
+
+    def broken(*arguments: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(workbench.Workbench, "checked", broken)
+    found = hapdsl("check", tiny, "--json")
+    assert (found.status, found.codes) == (70, ["HAP899"])
+    assert "report" in found.object["diagnostics"][0]["help"]
