@@ -38,7 +38,7 @@ PARAM_TOLERANCE = 1e-4
 ACCURACY = 0.95
 OUT = Path("demo")
 
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 110, highlight=False)
 
 
 def main() -> int:
@@ -166,7 +166,8 @@ def judge(what: str, fine: bool) -> bool:
 def programs() -> bool:
     """Train every program of `programs/plans` against one process."""
     console.rule(f"4. every program of programs/plans, {SHORT} steps each against one process")
-    table = Table("program", "devices", "collectives", "predicted", "measured", "loss difference", "")
+    table = Table("program", "devices", "collectives", "predicted", "measured", "loss differs by", "agrees")
+    table.columns[0].no_wrap = True
     fine = True
     for path in sorted((programs_folder() / "plans").glob("*.hap")):
         bench = Workbench(path)
