@@ -190,6 +190,12 @@ class Workbench:
             close = difflib.get_close_matches(program.model, self.bundle.models, 1)
             known = f"is it {close[0]}?" if close else f"declared or imported: {', '.join(self.bundle.models) or 'none'}"
             raise error("HAP242", f"there is no model '{program.model}'", program.span, known)
+        declared = [p.name for p in self.bundle.models[program.model].parameters]
+        for arg in program.args:
+            if arg.name is not None and arg.name not in declared:
+                close = difflib.get_close_matches(arg.name, declared, 1)
+                known = f"is it {close[0]}?" if close else f"it has: {', '.join(declared) or 'none'}"
+                raise error("HAP206", f"model '{program.model}' has no parameter '{arg.name}'", arg.span, known)
         return self.graph(program.model, self.settings(program), train=not evaluates(program))
 
     def checked(self, program: nodes.Program, on: str | None = None) -> Checked:

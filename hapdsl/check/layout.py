@@ -65,7 +65,7 @@ def mesh_of(program: nodes.Program, devices: int | None) -> Mesh:
         if total > MOST_DEVICES:
             raise error("HAP502", f"the mesh has {total} devices, the most is {MOST_DEVICES}", written[0].span)
         if devices is not None and total != devices:
-            raise error("HAP502", f"the mesh has {total} devices, the cluster {devices}", written[0].span)
+            raise error("HAP502", f"the mesh has {total} devices, the cluster {devices}", written[0].span, "the axes multiply to the number of devices")
         return axes
     if devices is None:
         devices = next(_listed(program), None)

@@ -78,7 +78,7 @@ class _Walk:
             raise error("HAP513", f"'{path}' is repeated inside itself", statement.span, "end the first repeat before this one")
         count = self.graph.repeats[path]
         if not 0 <= statement.start < statement.stop <= count:
-            raise error("HAP513", f"'{path}' has the turns 0..{count}, not {statement.start}..{statement.stop}", statement.span)
+            raise error("HAP513", f"'{path}' has the turns 0..{count}, not {statement.start}..{statement.stop}", statement.span, "turns count from 0, and the end is exclusive")
         numbers = range(statement.start, statement.stop)
         for number in reversed(numbers) if statement.reverse else numbers:
             yield from self.body(statement.body, section, (*outer, Turn(path, number, count)))

@@ -103,8 +103,8 @@ def _axis(line: nodes.Line, node: Node, inputs: Patterns, outputs: Patterns, axi
     fixes = [_fix(v, axis, want) for v, want in zip(inputs, nearest.inputs, strict=True) if v.placement[axis] not in (None, want)]
     if not _fits(made, nearest.outputs):
         fixes.append(f"it gives {_results(nearest, node)}")
-    taken, given_out = (", ".join("?" if p is None else str(p) for p in side) for side in (given, made))
-    raise error("HAP533", f"no rule of {node.op} takes ({taken}){on} to {given_out}", line.span, f"a near rule needs {needs}" + (f": {'; '.join(fixes)}" if fixes else ""))  # fmt: skip
+    taken, wanted = (", ".join(map(str, side)) for side in (inputs, outputs))
+    raise error("HAP533", f"no rule of {node.op} makes {wanted} from {taken or 'nothing'}{on}", line.span, f"a near rule needs {needs}" + (f": {'; '.join(fixes)}" if fixes else ""))  # fmt: skip
 
 
 def _fits(written: Sequence[Placement | None], wanted: Sequence[Placement]) -> bool:
@@ -173,10 +173,12 @@ def _changed(line: nodes.Line, source: Pattern, target: Pattern) -> int | None:
     changed = [a for a, (p, q) in enumerate(pairs) if p is not None and q is not None and p != q]
     if len(changed) > 1:
         raise error("HAP541", f"two axes change at once from {source} to {target}", line.span, "one conversion changes one axis")
-    open_ = [a for a, pair in enumerate(pairs) if None in pair]
+    open_ = [(p, q) for p, q in pairs if p is None or q is None]
+    if not changed and open_:
+        if not any(_may(p, line.function, q) for p, q in open_):
+            raise error("HAP542", f"{line.function} never turns {source} into {target}", line.span, "nothing that fits the `?` makes it so")
+        return None
     if not changed:
-        if open_:
-            return None
         raise error("HAP541", f"nothing changes from {source} to {target}", line.span, "leave this line out")
     axis = changed[0]
     before, after = pairs[axis]
@@ -191,6 +193,14 @@ def _changed(line: nodes.Line, source: Pattern, target: Pattern) -> int | None:
         if p is not None and p.kind == "S" and any(q == p for q in value.placement[axis + 1 :]):
             raise error("HAP544", f"dim {p.dim} of {value} is cut by an inner axis too", line.span, "convert the inner axis first")
     return axis
+
+
+def _may(source: Placement | None, function: str, target: Placement | None) -> bool:
+    """Is there anything for the holes of one axis that makes `function` the conversion between the two?"""
+    anything = (Placement("R"), Placement("P"), Placement("S", 0), Placement("S", 1))
+    sources = anything if source is None else (source,)
+    targets = anything if target is None else (target,)
+    return any(conversion(p, q) == function for p in sources for q in targets)
 
 
 def _why_not(source: Placement) -> str:

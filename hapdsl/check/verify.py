@@ -261,8 +261,10 @@ class _Verifier:
         if loss is not None and loss not in self.bad and not self.have.get(loss):
             self.report.add("HAP570", f"the loss '{loss}' is never made", end, f"end the forward section with {loss}@P or {loss}@R")
         wanted = self.graph.updates if loss is not None else {}
-        for old, new in wanted.items():
-            if new not in self.bad and old not in self.bad:
+        judged = {old: new for old, new in wanted.items() if new not in self.bad and old not in self.bad}
+        self.all_loaded([old for old in judged if old not in self.held])
+        for old, new in judged.items():
+            if old in self.held:
                 self.updated(old, new)
         for name in (*self.graph.outputs, *self.graph.metrics) if not wanted else ():
             if name not in self.bad and not self.have.get(name):
@@ -272,12 +274,15 @@ class _Verifier:
             if value not in made and value.tensor not in self.bad:
                 self.report.add("HAP563", f"{value} is pinned, but no line makes it", span, "make it so, or take the pin away")
 
+    def all_loaded(self, missing: Sequence[str]) -> None:
+        if missing:
+            first, others = missing[0], len(missing) - 1
+            who = f"'{first}' and {others} more are" if others else f"'{first}' is"
+            load = f"`{first}@R = {LOADED[self.graph.tensors[first].kind]}()`, and its update"
+            self.report.add("HAP571", f"{who} never loaded, so never updated", self.tree.span, load + (f"; so for {', '.join(missing[1:9])}{' …' if others > 8 else ''}" if others else ""))  # fmt: skip
+
     def updated(self, old: str, new: str) -> None:
-        end = self.tree.span
-        held = self.held.get(old)
-        if held is None:
-            self.report.add("HAP571", f"'{old}' is never loaded, so never updated", end, f"`{old}@R = {LOADED[self.graph.tensors[old].kind]}()`, and its update")  # fmt: skip
-            return
+        held = self.held[old]
         have = self.have.get(new, set())
         if held[0] in have:
             return

@@ -4,4 +4,20 @@ from __future__ import annotations
 
 from hapdsl.lang.explained.explanation import Explanation
 
-PLANS: dict[str, Explanation] = {}
+PLANS: dict[str, Explanation] = {
+    "HAP601": Explanation(
+        "no program fits into memory",
+        "Of all programs that the search looked at, each needs more memory on some device than it has; the message names the "
+        "one that comes closest. A smaller batch, more devices, or a model with smaller parameters would fit.",
+    ),
+    "HAP602": Explanation(
+        "no program exists",
+        "What is asked for leaves nothing to choose: a tensor may have no placement that its operators can make and read, or "
+        "a class no shares. Take a pin, a given line or fixed shares away.",
+    ),
+    "HAP690": Explanation(
+        "a bound that doesn't hold",
+        "The search found a program cheaper than its own proven lower bound, so the proof has a fault. This is an error of "
+        "hapdsl, not of your text: please report it with the file.",
+    ),
+}

@@ -1,0 +1,127 @@
+"""The programs that tests of the verifier mutate, each at a small size with what one device makes of the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from hapdsl.check.verify import Checked, is_sketch, verify
+from hapdsl.check.write import write
+from hapdsl.graph.program import Program
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang import nodes
+from hapdsl.run.initial import initial, random_inputs
+from hapdsl.run.inprocess import InProcess, gather
+from hapdsl.run.reference import Reference
+from hapdsl.search.planner import plan
+from hapdsl.workbench import Workbench
+from tests.check.across import across
+
+ROOT = Path(__file__).parents[2]
+PLANS = sorted((ROOT / "programs" / "plans").glob("*.hap"))
+REFERENCE = ROOT / "tests" / "identity" / "reference.hap"
+TOLERANCE = 1e-9
+SMALL = {
+    "mlp": {"batch": 12, "d": 6, "hidden": 10, "classes": 3},
+    "layer": {"batch": 6, "d": 8, "heads": 4, "ffn": 10, "classes": 3},
+    "gpt": {"batch": 3, "seq": 4, "d": 8, "heads": 4, "ffn": 10, "vocab": 12, "layers": 3},
+}
+
+
+@dataclass
+class Subject:
+    """A program with its graph at a small size, the tensors of one step, and what one device makes of them."""
+
+    name: str
+    tree: nodes.Program
+    graph: TrainingGraph
+    tensors: dict[str, torch.Tensor]
+    expected: dict[str, torch.Tensor]
+
+
+def subject(name: str, tree: nodes.Program, graph: TrainingGraph) -> Subject:
+    tensors = {**initial(graph, 3, torch.float64), **random_inputs(graph, 5)}
+    return Subject(name, tree, graph, tensors, Reference(graph, torch.float64).step(tensors))
+
+
+def small(tree: nodes.Program) -> nodes.Program:
+    """Shares as weights of a smaller model, in whole units again: `ratio`."""
+    body = tuple(nodes.Ratio(s.cls, s.values, s.axis) if isinstance(s, nodes.Shares) else s for s in tree.body)
+    return replace(tree, body=body)
+
+
+def in_units(tree: nodes.Program, graph: TrainingGraph) -> nodes.Program:
+    """The same program with its shares as integers, written back from what the verifier made of it."""
+    head = [s for s in write(verify(tree, graph).program).body if isinstance(s, nodes.Shares)]
+    kept = [s for s in tree.body if not isinstance(s, nodes.Shares | nodes.Ratio | nodes.Fingerprint)]
+    mesh = [s for s in kept if isinstance(s, nodes.Mesh)]
+    return replace(tree, body=(*mesh, *head, *(s for s in kept if not isinstance(s, nodes.Mesh))))
+
+
+def written() -> Iterator[Subject]:
+    """The hand-written programs, and the complete one of the reference text."""
+    for path in [*PLANS, REFERENCE]:
+        bench = Workbench(path)
+        for program in bench.programs():
+            if is_sketch(program):
+                continue
+            graph = bench.graph(program.model, SMALL[program.model])
+            tree = in_units(small(program), graph)
+            yield subject(f"{path.stem}/{program.name}", tree, graph)
+
+
+def synthesised() -> Iterator[Subject]:
+    """What the planner makes of an MLP and of a transformer with layers, rolled."""
+    bench = Workbench(REFERENCE)
+    for model in ("mlp", "gpt"):
+        graph = bench.graph(model, SMALL[model])
+        program = plan(graph, bench.cluster("box"), baselines=False, time_limit=20).program
+        yield subject(f"plan/{model}", without_fingerprint(write(program)), graph)
+
+
+def two_axes() -> Iterator[Subject]:
+    """Hand-written programs spread data-parallel over a second axis; where both axes cut the batch, with rows of shares."""
+    for path in PLANS:
+        if path.stem not in ("layer_megatron", "layer_zero", "mlp_zero"):
+            continue
+        bench = Workbench(path)
+        program = bench.program()
+        graph = bench.graph(program.model, SMALL[program.model])
+        checked = verify(small(program), graph)
+        batch = graph.classes["batch"].units
+        nested = any(len(v.placement) == 1 and v.tensor in ("x", "image") and v.placement[0].kind == "S" for i in checked.program.instructions for v in i.outputs)  # fmt: skip
+        outer = {} if nested else {"batch": [batch - 2, 2]}
+        rows = {"batch": [[batch - 4, 1, 0, 1], [1, 1, 0, 0]]} if nested else {}
+        yield subject(f"across/{path.stem}", without_fingerprint(write(across(checked.program, outer, rows))), graph)
+
+
+def without_fingerprint(tree: nodes.Program) -> nodes.Program:
+    return replace(tree, body=tuple(s for s in tree.body if not isinstance(s, nodes.Fingerprint)))
+
+
+@lru_cache(maxsize=1)
+def subjects() -> tuple[Subject, ...]:
+    return (*written(), *synthesised(), *two_axes())
+
+
+def agrees(checked: Checked, subject: Subject) -> bool:
+    """Does the program give one device's loss and updates, each update in the placement its parameter is held in?"""
+    program: Program = checked.program
+    executor = InProcess(program, torch.float64, keep_all=True)
+    executor.load(subject.tensors)
+    held = {v.tensor: v for v in executor.held}
+    made = executor.step(subject.tensors, 1)
+    for name in (subject.graph.loss, *subject.graph.updates.values()):
+        assert name is not None
+        if not any(v.tensor == name for v in made):
+            return False
+        if not torch.allclose(gather(program, made, name, TOLERANCE), subject.expected[name], rtol=TOLERANCE, atol=TOLERANCE):
+            return False
+    return all(
+        old in held and any(v.tensor == new and v.placement == held[old].placement for v in made)
+        for old, new in subject.graph.updates.items()
+    )
