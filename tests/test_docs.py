@@ -1,0 +1,70 @@
+"""What the documentation shows is true: its texts parse and check, its links lead somewhere, its verbs exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hapdsl.cli import VERBS
+from hapdsl.lang.codes import CODES
+from hapdsl.lang.parse import parse
+from hapdsl.lang.print import to_text
+from hapdsl.workbench import Workbench
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((REPOSITORY / "docs").glob("*.md"))  # fmt: skip
+LANGUAGE = REPOSITORY / "docs" / "language.md"
+
+
+def texts(page: Path) -> list[str]:
+    """The indented blocks of a page that are whole blocks of the language."""
+    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page.read_text(encoding="utf-8"), re.MULTILINE)
+    blocks = ["\n".join(line[4:] for line in text.strip("\n").split("\n")) + "\n" for text in found]
+    return [b for b in blocks if re.match(r"(def|model|cluster|op) ", b)]
+
+
+def test_the_language_page_shows_all_kinds() -> None:
+    shown = "\n".join(texts(LANGUAGE))
+    assert all(re.search(rf"^{kind} ", shown, re.MULTILINE) for kind in ("def", "model", "cluster", "op"))
+
+
+@pytest.mark.parametrize("text", texts(LANGUAGE), ids=lambda t: t.split("(")[0].split(" {")[0])
+def test_its_texts_check(text: str, tmp_path: Path) -> None:
+    bench = Workbench(tmp_path / "page.hap", text)
+    assert bench.ops
+    for name in bench.bundle.models:
+        graph = bench.graph(name)
+        assert graph.nodes
+    for name in bench.bundle.clusters:
+        assert len(bench.cluster(name)) > 1
+    assert parse(to_text(bench.bundle.main.tree)) == bench.bundle.main.tree
+
+
+def test_what_it_says_of_names() -> None:
+    bench = Workbench("page.hap", texts(LANGUAGE)[0])
+    graph = bench.graph("net", {"layers": 4})
+    assert {"head", "layer.3.block.w1", "w.grad"} & set(graph.tensors) == {"head", "layer.3.block.w1"}
+    assert {"layer.3.x", "loss.grad", "head.new", "head.m"} <= set(graph.tensors)
+    assert {"batch", "d", "ffn", "classes"} <= set(graph.classes)
+    assert graph.tensors["head"].init == ("normal", {"std": 0.02})
+    assert "scale.new" not in graph.tensors
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_and_codes(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target
+    for code in re.findall(r"HAP\d{3}", text):
+        assert code in CODES, code
+
+
+def test_the_readme_names_every_verb() -> None:
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    for verb in VERBS:
+        assert f"| `{verb} " in text or f"| `{verb}`" in text
+    for verb in re.findall(r"^    \$ hapdsl (\w+)", text, re.MULTILINE):
+        assert verb in VERBS
