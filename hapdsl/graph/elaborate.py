@@ -261,7 +261,7 @@ class _Elaborator:
         try:
             for statement in definition.body:
                 if isinstance(statement, nodes.Return):
-                    return self.returned(statement, inner, paths)
+                    return self.returned(statement, inner, paths, call.span)
                 self.statement(statement, inner)
         finally:
             self.depth -= 1
@@ -302,11 +302,11 @@ class _Elaborator:
             return not all(isinstance(scope.names.get(n), Extent) for n in names_in(expr))
         return isinstance(expr, nodes.Call)
 
-    def returned(self, statement: nodes.Return, inner: Scope, paths: list[str] | None) -> list[Draft]:
+    def returned(self, statement: nodes.Return, inner: Scope, paths: list[str] | None, span: Span) -> list[Draft]:
         """What a def returns takes the caller's names, where it was made here and has no reader's claim elsewhere."""
         count = len(statement.values)
         if paths is not None and len(paths) != count:
-            raise error("HAP219", f"{len(paths)} names for {count} returned values", statement.span)
+            raise error("HAP219", f"{len(paths)} names for {count} returned values", span)
         if paths is None:
             paths = [f"{inner.prefix}out"] if count == 1 else [f"{inner.prefix}out.{k}" for k in range(count)]
         values = []

@@ -26,7 +26,8 @@ def evaluate(expr: nodes.Expr, names: Mapping[str, Any], functions: Functions | 
             return value
         case nodes.Name(id=id):
             if id not in names:
-                known = ", ".join(sorted(n for n in names if "." not in n)) or "nothing"
+                own = (n for n, v in names.items() if "." not in n and not (isinstance(v, str) and v == n))  # without dtypes
+                known = ", ".join(sorted(own)) or "nothing"
                 raise error("HAP201", f"unknown name '{id}'", expr.span, f"known here: {known}")
             return names[id]
         case nodes.Items(items=items):

@@ -66,7 +66,7 @@ def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, -1) @ v
 
 
-SQUARE = {"a": (4, 6), "b": (4, 6)}
+SQUARE: Shape = (4, 6)
 CASES: dict[str, list[Case]] = {
     "matmul": [
         case("matmul(a, b)", lambda a, b: a @ b, a=(3, 4), b=(4, 5)),
@@ -84,7 +84,7 @@ CASES: dict[str, list[Case]] = {
     "einsum": [
         case('einsum("bsd,dhe->bhse", a, b)', lambda a, b: torch.einsum("bsd,dhe->bhse", a, b), a=(2, 3, 4), b=(4, 2, 5)),
         case('einsum("bhse,hed->bsd", a, b)', lambda a, b: torch.einsum("bhse,hed->bsd", a, b), a=(2, 2, 3, 5), b=(2, 5, 4)),
-        case('einsum("ij,ij->", a, b)', lambda a, b: (a * b).sum(), **SQUARE),
+        case('einsum("ij,ij->", a, b)', lambda a, b: (a * b).sum(), a=SQUARE, b=SQUARE),
         case('einsum("ij->ji", a)', lambda a: a.T, a=(3, 4)),
         case('einsum("i,j->ij", a, b)', torch.outer, a=(3,), b=(4,)),
         case('einsum("ab,bc,cd->da", a, b, c)', lambda a, b, c: (a @ b @ c).T, a=(2, 3), b=(3, 4), c=(4, 5)),
@@ -96,7 +96,7 @@ CASES: dict[str, list[Case]] = {
         case("conv2d(x, k, stride = 2, pad = 1)", lambda x, k: F.conv2d(x, k, stride=2, padding=1), x=(2, 3, 6, 7), k=(4, 3, 3, 3)),
     ],
     "add": [
-        case("add(a, b)", lambda a, b: a + b, **SQUARE),
+        case("add(a, b)", lambda a, b: a + b, a=SQUARE, b=SQUARE),
         case("add(a, b)", lambda a, b: a + b, a=(4, 6), b=(6,)),
         case("add(a, b)", lambda a, b: a + b, a=(6,), b=(4, 6)),
         case("add(a, b)", lambda a, b: a + b, a=(4, 1), b=(1, 6)),
@@ -104,14 +104,14 @@ CASES: dict[str, list[Case]] = {
         case("add(a, b)", lambda a, b: a + b, a=(3, 4, 6), b=(3, 1, 1)),
         case("add(a, a)", lambda a: a + a, a=(4,)),
     ],
-    "sub": [case("sub(a, b)", lambda a, b: a - b, **SQUARE), case("sub(a, b)", lambda a, b: a - b, a=(6,), b=(4, 6))],
+    "sub": [case("sub(a, b)", lambda a, b: a - b, a=SQUARE, b=SQUARE), case("sub(a, b)", lambda a, b: a - b, a=(6,), b=(4, 6))],
     "mul": [
-        case("mul(a, b)", lambda a, b: a * b, **SQUARE),
+        case("mul(a, b)", lambda a, b: a * b, a=SQUARE, b=SQUARE),
         case("mul(a, b)", lambda a, b: a * b, a=(4, 1), b=(6,)),
         case("mul(a, a)", lambda a: a * a, a=(4,)),
     ],
     "div": [
-        case("div(a, b)", lambda a, b: a / b, positive="b", **SQUARE),
+        case("div(a, b)", lambda a, b: a / b, positive="b", a=SQUARE, b=SQUARE),
         case("div(a, b)", lambda a, b: a / b, positive="b", a=(4, 6), b=(6,)),
         case("div(a, b)", lambda a, b: a / b, positive="b", a=(6,), b=(4, 1)),
     ],
@@ -160,7 +160,7 @@ CASES: dict[str, list[Case]] = {
         case("cross_entropy(z, label, count_labels(label, to = f64))", F.cross_entropy, {"label": ((6,), 5)}, z=(6, 5)),
     ],
     "mse_loss": [
-        case("mse_loss(a, b)", loss_of, **SQUARE),
+        case("mse_loss(a, b)", loss_of, a=SQUARE, b=SQUARE),
         case("mse_loss(a, a)", lambda a: loss_of(a, a), a=(4,)),
     ],
     "transpose": [
