@@ -28,6 +28,7 @@ TOLERANCE = 1e-9
 SMALL = {
     "mlp": {"batch": 12, "d": 6, "hidden": 10, "classes": 3},
     "layer": {"batch": 6, "d": 8, "heads": 4, "ffn": 10, "classes": 3},
+    "rezero": {"batch": 4, "seq": 3, "d": 6, "heads": 3, "ffn": 10, "vocab": 12},
     "gpt": {"batch": 3, "seq": 4, "d": 8, "heads": 4, "ffn": 10, "vocab": 12, "layers": 3},
 }
 
@@ -69,6 +70,8 @@ def written() -> Iterator[Subject]:
         for program in bench.programs():
             if is_sketch(program):
                 continue
+            if program.model not in SMALL:
+                raise KeyError(f"say in SMALL how large '{program.model}' is to be here")
             graph = bench.graph(program.model, SMALL[program.model])
             tree = in_units(small(program), graph)
             yield subject(f"{path.stem}/{program.name}", tree, graph)
