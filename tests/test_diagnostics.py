@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,7 +57,7 @@ class Expected:
         )
 
 
-@lru_cache(maxsize=None)
+@cache
 def checked(path: Path) -> tuple[int, tuple[Diagnostic, ...]]:
     """What `hapdsl check FILE --json` answers: its exit status and all that it finds wrong."""
     said = io.StringIO()

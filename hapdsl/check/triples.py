@@ -65,7 +65,7 @@ def _loader(kind: str) -> str:
 
 def _attributes(line: nodes.Line, node: Node) -> None:
     """Attributes come from the model; where a program repeats one it must agree."""
-    names = [a for a in node.instance.decl.attributes]
+    names = list(node.instance.decl.attributes)
     position = 0
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):

@@ -377,14 +377,19 @@ class _Builder:
         return resolved
 
     def linear_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of operands that may be partial sums together, where the dtypes allow it: rounding to whole numbers (or to
+        true and false) is not linear, whatever the declaration says of the numbers behind."""
         positions: dict[str, list[int]] = {}
         for position, given in enumerate(self.given):
             positions.setdefault(given.operand, []).append(position)
-        if self.decl.notation and not self.decl.linear:
-            return tuple((p,) for p in range(len(self.given)))
-        groups = []
+        alone = bool(self.decl.notation) and not self.decl.linear
+        groups: list[tuple[int, ...]] = [(p,) for p in range(len(self.given)) if alone]
         for names in self.decl.linear:
             group = tuple(p for name in names for p in positions.get(name, []))
             if group:
                 groups.append(group)
-        return tuple(groups)
+        made = [self.dtype(r.name) for r in self.decl.results]
+        return tuple(g for g in groups if all(d in FLOATS or self.adds_up(d, g) for d in made))
+
+    def adds_up(self, dtype: str, group: tuple[int, ...]) -> bool:
+        return dtype != "bool" and all(self.given[p].dtype == dtype for p in group)

@@ -10,6 +10,9 @@ from hapdsl.lang.nodes import Span
 from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.expressions import names_in
 
+# What lines of programs call besides operators: an operator of such a name couldn't be told from it.
+RESERVED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "partial", "input", "param", "state", "seed", "free"))
+
 
 @dataclass(frozen=True)
 class OpDecl:
@@ -114,6 +117,8 @@ def _check(op: nodes.Op, decl: OpDecl, report: Report) -> None:
     named = [*operand_names, *result_names, *(a.name for a in op.attributes)]
     for name in sorted({n for n in named if named.count(n) > 1}):
         report.add("HAP310", f"'{name}' names two operands, attributes or outputs of '{op.name}'", op.span, "give each its own name")
+    if op.name in RESERVED:
+        report.add("HAP318", f"'{op.name}' is a word of programs", op.span, "give the operator another name")
     for name in sorted(set(operand_names) & indices):
         report.add("HAP311", f"'{name}' is an operand and an index of '{op.name}'", op.span, "rename one of them")
     for operand in decl.operands:

@@ -7,6 +7,7 @@ called another throughout, a section's lines moved.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -219,7 +220,7 @@ def _of_lifetimes(
         for other in _placements(value.placement):
             again = replace(line, outputs=(replace(value, placement=other),))
             yield "loaded twice", put(body, path, line, again)
-    for axis, placed in enumerate(value.placement):
+    for axis, _placed in enumerate(value.placement):
         for how, kind in (("partial", "P"), ("slice", "S"), ("all_gather", "R"), ("all_reduce", "R")):
             target = replace(value, placement=(*value.placement[:axis], nodes.Placed(kind, 0 if kind == "S" else None), *value.placement[axis + 1 :]))
             if target != value and draw.random() < 0.3:
@@ -249,7 +250,7 @@ def _in_step(body: Body, lines: list[tuple[Path, nodes.Line]]) -> Iterator[Mutan
             for target, source in zip(line.outputs, sources, strict=True):
                 without = _renamed(without, target, source)
             yield "conversion left out", without
-    for a, b in zip(values, values[1:], strict=False):
+    for a, b in itertools.pairwise(values):
         if a.placement == b.placement:
             yield "names in step", _renamed(body, a, replace(a, name=b.name))
 

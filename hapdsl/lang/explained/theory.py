@@ -104,4 +104,11 @@ THEORY: dict[str, Explanation] = {
         "A warning: the file declares an operator of the standard theory with the same operands, attributes and outputs. The "
         "standard one is used, so whatever this one says in its body has no effect.",
     ),
+    "HAP318": Explanation(
+        "an operator called like a word of programs",
+        "Lines of programs call collectives (all_reduce, all_gather, reduce_scatter, all_to_all), `partial`, and loads (input, "
+        "param, state, seed); `free` ends values. An operator of such a name couldn't be told from them.",
+        "op all_reduce(x[*i]) -> y[*i] { }",
+        "op reduce_all(x[*i]) -> y[*i] { }",
+    ),
 }
