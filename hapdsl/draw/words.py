@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from hapdsl.graph.program import Program
+if TYPE_CHECKING:
+    from hapdsl.graph.program import Program
 
 
 def in_seconds(seconds: float) -> str:

@@ -1,0 +1,67 @@
+"""Every action of the explorer, once: keys, the palette and the help all read this list.
+
+`ExploreApp` has an `action_<name>` method for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Action:
+    """`keys` work everywhere, `plain` keys only while no text is being typed. `footer` is a short word for the footer."""
+
+    name: str
+    title: str
+    help: str
+    group: str
+    keys: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
+    footer: str = ""
+
+    @property
+    def shown_keys(self) -> str:
+        """The keys in words, for help and palette."""
+        return ", ".join(map(in_words, (*self.keys, *self.plain)))
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("save", "Save", "Write the document as the formatter prints it", "File", ("ctrl+s",), footer="Save"),
+    Action("save_as", "Save as…", "Write the document to another file", "File"),
+    Action("reload", "Reload from disk", "Read the file again, dropping edits", "File", ("ctrl+r",)),
+    Action("quit", "Quit", "Leave; asks where something is unsaved", "File", ("ctrl+q",), ("q",), footer="Quit"),
+    Action("undo", "Undo", "Take the last edit back", "Edit", ("ctrl+z",)),
+    Action("redo", "Redo", "Make it again", "Edit", ("ctrl+y",)),
+    Action("format", "Format", "Print the text in the canonical form, without saving", "Edit", ("f9",)),
+    Action("next_problem", "Next problem", "Go to the next line with a diagnostic", "Edit", ("f8",), ("n",), footer="Problem"),
+    Action("previous_problem", "Previous problem", "Go to the one before", "Edit", ("shift+f8",), ("N",)),
+    Action("next_plan", "Next plan", "Show the next plan of the list", "Plans", ("f3",), footer="Next plan"),
+    Action("previous_plan", "Previous plan", "Show the one before", "Plans", ("f2",)),
+    Action("plan", "Plan", "Search a program and shares for the model, baselines first", "Plans", ("f5",), ("p",), footer="Plan"),
+    Action("cancel", "Cancel", "Stop the search and keep the best so far; else go to the list of plans", "Plans", ("escape",)),
+    Action("focus_plans", "Go to the plans", "Move to the list of plans", "Panes", (), ("1",)),
+    Action("focus_editor", "Go to the program", "Move to the editor", "Panes", (), ("2",)),
+    Action("focus_detail", "Go to the details", "Move to the panel about the line", "Panes", (), ("3",)),
+    Action("theme", "Theme…", "Choose colours", "View"),
+    Action("toggle_dark", "Light or dark", "Switch between a light and a dark theme", "View", ("ctrl+t",)),
+    Action("palette", "Command palette", "Find an action by its name", "View", ("ctrl+p",), ("colon",), footer="Palette"),
+    Action("help", "Help", "List all keys", "View", ("f1",), ("question_mark",), footer="Help"),
+)
+
+BY_NAME = {a.name: a for a in ACTIONS}
+
+# What moves and edits in the editor is the editor widget's own; help lists it beside the actions.
+EDITOR_KEYS: tuple[tuple[str, str], ...] = (
+    ("arrows, page up, page down", "move"),
+    ("home, end, ctrl+left, ctrl+right", "move by line or word"),
+    ("shift + those", "select"),
+    ("ctrl+x, ctrl+c, ctrl+v", "cut, copy, paste"),
+    ("ctrl+w, ctrl+u, ctrl+k", "delete a word, to the start, to the end of the line"),
+    ("tab", "indent"),
+)
+
+
+def in_words(key: str) -> str:
+    """A key as people write it."""
+    return {"question_mark": "?", "colon": ":", "escape": "esc"}.get(key, key)

@@ -1,0 +1,334 @@
+"""What the explorer knows, apart from any screen: documents, their versions and analyses, the plans at hand.
+
+Texts have versions. Whatever is worked out elsewhere comes back with the version it was worked out from; an answer to an older
+version is dropped, and the last good cost of a program stays until there is a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A diagnostic as it came from the checker. `here` says that it stands in the document itself; lines count from 1, 0 for none."""
+
+    code: str
+    severity: str
+    message: str
+    help: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    end_line: int = 0
+    end_column: int = 0
+    here: bool = True
+
+    @property
+    def is_error(self) -> bool:
+        return self.severity == "error"
+
+
+@dataclass(frozen=True)
+class LineCost:
+    """What one line costs: seconds on the slowest device, and on each; `count` instructions (turns of a repeat), `bytes` moved."""
+
+    seconds: float
+    devices: tuple[float, ...] = ()
+    count: int = 1
+    bytes: int = 0
+    words: str = ""
+
+
+PROVEN, SKETCH, WRONG, UNKNOWN = "proven", "sketch", "wrong", "unknown"
+
+
+@dataclass(frozen=True)
+class Priced:
+    """One program of a text. The totals are None where it has no cost; `lines` are costs by line number."""
+
+    name: str
+    model: str
+    cluster: str | None
+    line: int
+    end_line: int
+    state: str = UNKNOWN
+    instructions: int = 0
+    sync_s: float | None = None
+    overlap_s: float | None = None
+    memory_bytes: tuple[int, ...] = ()
+    capacity_bytes: tuple[float, ...] = ()
+    devices: tuple[str, ...] = ()
+    fits: bool = True
+    guessed: bool = False
+    note: str = ""
+    lines: Mapping[int, LineCost] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that the checker says about one version of a text."""
+
+    version: int
+    findings: tuple[Finding, ...] = ()
+    programs: tuple[Priced, ...] = ()
+
+    def program(self, name: str) -> Priced | None:
+        return next((p for p in self.programs if p.name == name), None)
+
+
+@dataclass
+class Document:
+    """A text that is open: a file's, or one that has no file yet (then `suggested` is a name for it)."""
+
+    key: str
+    text: str
+    path: Path | None = None
+    suggested: Path | None = None
+    saved: str | None = None
+    version: int = 1
+    analysis: Analysis | None = None
+    # Per program: its last cost, with the text it was the cost of.
+    good: dict[str, tuple[str, Priced]] = field(default_factory=dict)
+    touched: bool = False
+
+    @property
+    def title(self) -> str:
+        if self.path is not None:
+            return self.path.name
+        return self.suggested.name if self.suggested is not None else self.key
+
+    @property
+    def name(self) -> str:
+        """What positions call this text."""
+        return str(self.path or self.suggested or self.key)
+
+    @property
+    def dirty(self) -> bool:
+        """Would quitting lose something that a person typed?"""
+        return self.touched and self.text != self.saved
+
+    @property
+    def checking(self) -> bool:
+        return self.analysis is None or self.analysis.version != self.version
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of this very text; none while it is being checked."""
+        return () if self.checking or self.analysis is None else self.analysis.findings
+
+    def edit(self, text: str, by_hand: bool = True) -> bool:
+        """Take a new text; False where it is the old one."""
+        if text == self.text:
+            return False
+        self.text = text
+        self.version += 1
+        self.touched = self.touched or by_hand
+        return True
+
+    def accept(self, analysis: Analysis) -> bool:
+        """Take an answer of the checker unless it is about another version."""
+        if analysis.version != self.version:
+            return False
+        self.analysis = analysis
+        for priced in analysis.programs:
+            if priced.sync_s is not None:
+                self.good[priced.name] = (self.text, priced)
+        names = {p.name for p in analysis.programs}
+        if names or not analysis.findings:  # a program that was renamed or taken away leaves no cost behind
+            self.good = {n: g for n, g in self.good.items() if n in names}
+        return True
+
+    def saved_as(self, path: Path, text: str) -> None:
+        self.path, self.saved, self.touched = path, text, False
+
+    def program(self, name: str) -> Priced | None:
+        """What is known of a program: of this version, else the last good one with its lines moved along."""
+        if not self.checking and self.analysis is not None:
+            found = self.analysis.program(name)
+            if found is not None:
+                return found
+        return self.last_good(name)
+
+    def last_good(self, name: str) -> Priced | None:
+        """The last cost of a program, its lines where they stand in the text now."""
+        if name not in self.good:
+            return None
+        text, priced = self.good[name]
+        if text == self.text:
+            return priced
+        move = moved(text, self.text)
+        lines = {new: cost for old, cost in priced.lines.items() if (new := move(old)) is not None}
+        return replace(priced, lines=lines, line=move(priced.line) or priced.line, end_line=move(priced.end_line) or priced.end_line)
+
+    def costs(self) -> tuple[dict[int, LineCost], set[int]]:
+        """Costs by line, and which of these lines are only remembered: their program has no cost now."""
+        found: dict[int, LineCost] = {}
+        old: set[int] = set()
+        for name in self.good:
+            now = None if self.checking or self.analysis is None else self.analysis.program(name)
+            current = now is not None and now.sync_s is not None
+            priced = now if current else self.last_good(name)
+            assert priced is not None
+            found.update(priced.lines)
+            if not current:
+                old.update(priced.lines)
+        return found, old
+
+    def program_at(self, line: int) -> Priced | None:
+        """The program that a line stands in."""
+        names = dict.fromkeys([*(p.name for p in self.analysis.programs if self.analysis), *self.good]) if self.analysis else self.good
+        for name in names:
+            found = self.program(name)
+            if found is not None and found.line <= line <= found.end_line:
+                return found
+        return None
+
+
+def moved(old: str, new: str) -> Move:
+    """Where lines of a text went: those before and behind what changed keep their place in order."""
+    before, after = old.split("\n"), new.split("\n")
+    least = min(len(before), len(after))
+    head = next((k for k in range(least) if before[k] != after[k]), least)
+    tail = next((k for k in range(least - head) if before[-1 - k] != after[-1 - k]), least - head)
+    return Move(head, len(before) - tail, len(after) - len(before))
+
+
+@dataclass(frozen=True)
+class Move:
+    """Lines up to `head` stay, lines behind `tail` shift by `by`; those between were changed."""
+
+    head: int
+    tail: int
+    by: int
+
+    def __call__(self, line: int) -> int | None:
+        if line <= self.head:
+            return line
+        return line + self.by if line > self.tail else None
+
+
+# -- plans -------------------------------------------------------------------------
+
+FILE, BASELINE, SYNTHESISED = "file", "baseline", "plan"
+BASELINES = {
+    "dp_even": "data parallel, even",
+    "dp_proportional": "data parallel, by speed",
+    "zero": "fully sharded (ZeRO)",
+    "tensor_parallel": "tensor parallel",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One entry of the list: a program of a document. `gap` and `bound_s` come with a synthesised one."""
+
+    document: str
+    program: str
+    origin: str
+    title: str
+    bound_s: float | None = None
+    gap: float | None = None
+    scope: str = ""
+    doing: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.document, self.program)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A plan as the list shows it."""
+
+    plan: Plan
+    state: str
+    seconds: float | None
+    old: bool
+    fits: bool
+    dirty: bool
+    model: str = ""
+
+
+@dataclass
+class Session:
+    """Everything that is open. The first document is the file that was asked for."""
+
+    documents: dict[str, Document] = field(default_factory=dict)
+    plans: dict[tuple[str, str], Plan] = field(default_factory=dict)
+    current: tuple[str, str] | None = None
+    searching: str = ""  # what a running search does, in words
+
+    @property
+    def main(self) -> Document:
+        return next(iter(self.documents.values()))
+
+    @property
+    def document(self) -> Document:
+        """The document on the screen."""
+        return self.documents[self.current[0]] if self.current is not None else self.main
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.plans.get(self.current) if self.current is not None else None
+
+    @property
+    def unsaved(self) -> list[Document]:
+        return [d for d in self.documents.values() if d.dirty]
+
+    def open(self, document: Document) -> Document:
+        self.documents[document.key] = document
+        return document
+
+    def put(self, plan: Plan) -> None:
+        self.plans[plan.key] = plan
+
+    def accept(self, key: str, analysis: Analysis) -> bool:
+        """Take an analysis and bring the document's plans up to date: a program that is new is a plan at hand."""
+        document = self.documents.get(key)
+        if document is None or not document.accept(analysis):
+            return False
+        if analysis.programs or not analysis.findings:
+            names = [p.name for p in analysis.programs]
+            gone = [k for k in self.plans if k[0] == key and k[1] not in names]
+            for k in gone:
+                del self.plans[k]
+            for name in names:
+                self.plans.setdefault((key, name), Plan(key, name, FILE, name))
+            if self.current is not None and self.current in gone:
+                self.current = (key, names[0]) if names else None
+        if self.current is None:
+            self.current = next((k for k in self.plans if k[0] == key), None)
+        return True
+
+    def rows(self) -> list[Row]:
+        """The plans in order: the file's own, the synthesised one, baselines; each group as it came."""
+        order = {FILE: 0, SYNTHESISED: 1, BASELINE: 2}
+        return [self._row(p) for p in sorted(self.plans.values(), key=lambda p: order[p.origin])]
+
+    def _row(self, plan: Plan) -> Row:
+        document = self.documents[plan.document]
+        priced = document.program(plan.program)
+        now = None if document.checking or document.analysis is None else document.analysis.program(plan.program)
+        good = document.last_good(plan.program)
+        seconds = now.sync_s if now is not None and now.sync_s is not None else good.sync_s if good is not None else None
+        old = seconds is not None and (now is None or now.sync_s is None)
+        state = now.state if now is not None else UNKNOWN if document.checking else WRONG
+        fits, model = (priced.fits, priced.model) if priced is not None else (True, "")
+        return Row(plan, state, seconds, old, fits, document.dirty, model)
+
+
+def gap_in_words(gap: float | None) -> str:
+    """A gap as the list shows it."""
+    if gap is None:
+        return ""
+    return f"gap {gap * 100:.2g} %" if gap >= 5e-5 else "gap 0 %"
+
+
+def worst(findings: Sequence[Finding], line: int) -> Finding | None:
+    """What to show for a line: an error before a warning."""
+    own = [f for f in findings if f.here and f.line <= line <= max(f.line, f.end_line if f.end_column > 1 else f.line)]
+    exact = [f for f in own if f.line == line] or own
+    return min(exact, key=lambda f: not f.is_error, default=None)

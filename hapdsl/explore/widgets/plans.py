@@ -1,0 +1,94 @@
+"""The list of plans at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from hapdsl.draw.words import in_seconds
+from hapdsl.explore.state import BASELINE, PROVEN, SKETCH, SYNTHESISED, UNKNOWN, Row, gap_in_words
+
+MARKS = {PROVEN: "✓", SKETCH: "~", UNKNOWN: "·"}
+_COLOURS = {"✓": ("#7ee2a8", "#116329"), "~": ("#e5c07b", "#8a5a00"), "·": ("#8b949e", "#6e7781"), "✗": ("#ff7070", "#c0102a")}
+ONE_LINE = 56  # columns from which a plan takes one line
+
+
+class PlanList(OptionList):
+    """Plans with cost, gap and proof mark. Moving the cursor shows a plan."""
+
+    class Chosen(Message):
+        def __init__(self, key: tuple[str, str]) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self.rows: list[Row] = []
+
+    def show(self, rows: Sequence[Row], current: tuple[str, str] | None) -> None:
+        """Show these plans with the cursor on the current one."""
+        same = [r.plan.key for r in rows] == [r.plan.key for r in self.rows]
+        self.rows = list(rows)
+        with self.prevent(OptionList.OptionHighlighted):
+            if same:
+                for k, row in enumerate(rows):
+                    self.replace_option_prompt_at_index(k, self._prompt(row))
+            else:
+                self.clear_options()
+                self.add_options([Option(self._prompt(row)) for row in rows])
+            self.highlighted = next((k for k, r in enumerate(rows) if r.plan.key == current), None)
+
+    def on_resize(self, event: events.Resize) -> None:
+        for k, row in enumerate(self.rows):
+            self.replace_option_prompt_at_index(k, self._prompt(row))
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        self._choose(event.option_index)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self._choose(event.option_index)
+
+    def _choose(self, index: int) -> None:
+        if 0 <= index < len(self.rows):
+            self.post_message(self.Chosen(self.rows[index].plan.key))
+
+    def _prompt(self, row: Row) -> Text:
+        width = max(16, self.size.width - self.gutter.width - 2 * self._left - 1) if self.size.width else 30
+        dark = self.app.current_theme.dark
+        mark = MARKS.get(row.state, "✗")
+        quiet = "#8b949e" if dark else "#6e7781"
+        cost = in_seconds(row.seconds) if row.seconds is not None else ""
+        manner = f"italic {quiet}" if row.old else "bold"
+        about = self._about(row)
+        text = Text(no_wrap=True, overflow="ellipsis", end="")
+        text.append(f"{mark} ", Style.parse(f"bold {_COLOURS[mark][0 if dark else 1]}"))
+        title = f"{row.plan.title}{' •' if row.dirty else ''}"
+        if width >= ONE_LINE:
+            text.append(set_cell_size(title, 24))
+            text.append(f"{cost:>9}", Style.parse(manner))
+            text.append(set_cell_size(f"   {about}", max(0, width - 35)), Style.parse(quiet))
+            return text
+        room = width - 2 - max(cell_len(cost), 1) - 1
+        text.append(set_cell_size(title, room))
+        text.append(f" {cost}", Style.parse(manner))
+        text.append(f"\n  {set_cell_size(about, width - 2)}", Style.parse(quiet))
+        return text
+
+    @property
+    def _left(self) -> int:
+        """Columns that an option keeps free on each side."""
+        padding = self.get_component_styles("option-list--option").padding
+        return int(padding.left)
+
+    def _about(self, row: Row) -> str:
+        plan = row.plan
+        kind = {SYNTHESISED: "synthesised", BASELINE: "baseline"}.get(plan.origin, "in this file")
+        parts = [plan.doing or gap_in_words(plan.gap), kind, "" if row.fits else "doesn't fit", row.model]
+        return " · ".join(p for p in parts if p)

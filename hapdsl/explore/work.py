@@ -1,0 +1,228 @@
+"""The explorer's work: what is asked of the helpers, and what their answers change in the session.
+
+No screen here: the application hands answers in (`checker_said`, `planner_said`, `…_died`) and gets news to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hapdsl.draw.words import in_seconds
+from hapdsl.explore.protocol import analysis_from, findings_from
+from hapdsl.explore.state import BASELINE, BASELINES, SYNTHESISED, Document, Finding, Plan, Session
+from hapdsl.explore.workers import Checks, Connect, Helper, Object
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A document has a new analysis."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Formatted:
+    """The formatter's answer for one version: a text, or why there is none."""
+
+    key: str
+    version: int
+    purpose: str
+    text: str | None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A plan's document has a new text that no person wrote."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Searching:
+    """The search said what it does, or ended."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something to tell in words."""
+
+    words: str
+    severity: str = "error"
+
+
+News = Checked | Formatted | Rewritten | Searching | Trouble
+
+
+@dataclass
+class Work:
+    """`hear(which, answer)` and `miss(which, words)` are called from the event loop for what helpers say; `which` names the helper."""
+
+    session: Session
+    model: str | None
+    cluster: str | None
+    settings: Mapping[str, Any]
+    connect: Connect
+    hear: Callable[[str, Object], None]
+    miss: Callable[[str, str], None]
+    checker: Helper | None = None
+    planner: Helper | None = None
+    runs: int = 0  # searches so far: answers of an earlier one are dropped
+    outcome: str = ""  # how the last search ended
+    formats: dict[int, tuple[str, int, str]] = field(default_factory=dict)
+    asked: int = 0
+
+    def __post_init__(self) -> None:
+        self.checks = Checks(self._send_check)
+
+    @property
+    def idle(self) -> bool:
+        return self.checks.idle and not self.formats
+
+    @property
+    def searching(self) -> bool:
+        return self.planner is not None
+
+    def stop(self) -> None:
+        """Kill what runs."""
+        for helper in (self.checker, self.planner):
+            if helper is not None:
+                helper.kill()
+        self.checker = self.planner = None
+
+    # -- checking and formatting -----------------------------------------------------
+
+    def check(self, document: Document) -> None:
+        """Have this version looked at, unless it was."""
+        if document.checking:
+            self.checks.want(document.key, document.version)
+
+    def format(self, document: Document, purpose: str) -> None:
+        """Ask for the formatted text."""
+        self.asked += 1
+        self.formats[-self.asked] = (document.key, document.version, purpose)
+        self._checker().ask({"id": -self.asked, "do": "format", "path": document.name, "text": document.text})
+
+    def _send_check(self, number: int, key: str, version: int) -> None:
+        document = self.session.documents[key]
+        self._checker().ask({"id": number, "do": "check", "path": document.name, "text": document.text, "cluster": self.cluster})
+
+    def _checker(self) -> Helper:
+        if self.checker is None:
+            self.checker = self.connect(lambda a: self.hear("checker", a), lambda w: self.miss("checker", w), False)
+        return self.checker
+
+    def checker_said(self, answer: Object) -> list[News]:
+        number = answer.get("id", 0)
+        if number in self.formats:
+            key, version, purpose = self.formats.pop(number)
+            if "failed" in answer:
+                return [Trouble(f"formatting failed: {answer['failed']}")]
+            return [Formatted(key, version, purpose, answer.get("text"), findings_from(answer.get("findings", ())))]
+        about = self.checks.landed(number)
+        if about is None:
+            return []
+        key, version = about
+        if "failed" in answer:
+            return [Trouble(f"checking failed: {answer['failed']}")]
+        accepted = self.session.accept(key, analysis_from(answer["analysis"], version))
+        return [Checked(key)] if accepted else []
+
+    def checker_died(self, words: str) -> list[News]:
+        self.checker = None
+        waiting, self.formats = self.formats, {}
+        again = self.checks.crashed()
+        more = "it is asked once more" if again else "the next edit starts it again"
+        lost = "; nothing was saved" if any(p == "save" for _, _, p in waiting.values()) else ""
+        return [Trouble(f"the checker stopped ({words}); {more}{lost}")]
+
+    # -- planning ----------------------------------------------------------------------
+
+    def plan(self) -> None:
+        """Start a search for the model of the main document."""
+        self.cancel()
+        self.runs += 1
+        run = self.runs
+        self.session.searching, self.outcome = "starting", ""
+        main = self.session.main
+        current = self.session.current
+        self.planner = self.connect(lambda a: self.hear(f"planner {run}", a), lambda w: self.miss(f"planner {run}", w), True)
+        self.planner.ask({
+            "id": run, "do": "plan", "path": main.name, "text": main.text, "model": self.model, "cluster": self.cluster,
+            "settings": dict(self.settings), "program": current[1] if current is not None and current[0] == main.key else None,
+        })  # fmt: skip
+
+    def cancel(self) -> bool:
+        """Stop the search and keep what it found; False where none runs."""
+        if self.planner is None:
+            return False
+        self.planner.kill()
+        self._ended("stopped; the best so far is kept" if self._best() else "stopped")
+        return True
+
+    def _best(self) -> bool:
+        return any(p.origin == SYNTHESISED for p in self.session.plans.values())
+
+    def _ended(self, how: str) -> None:
+        self.planner = None
+        self.session.searching, self.outcome = "", how
+        for key, plan in self.session.plans.items():
+            if plan.doing:
+                self.session.plans[key] = replace(plan, doing="")
+
+    def planner_said(self, run: int, answer: Object) -> list[News]:
+        if run != self.runs or self.planner is None:
+            return []
+        news: list[News] = []
+        if answer.get("started") and answer.get("guessed"):
+            news.append(Trouble("no cluster is described: plans are for this machine's cores, guessed", "warning"))
+        if "doing" in answer:
+            best = answer.get("best_s")
+            self.session.searching = answer["doing"] + (f", best {in_seconds(best)}" if best is not None else "")
+            news.append(Searching())
+        if "plan" in answer:
+            news += self._planned(answer)
+        if answer.get("done"):
+            found = findings_from(answer.get("findings", ()))
+            if "failed" in answer:
+                news.append(Trouble(f"the search failed: {answer['failed']}"))
+            how = f"{found[0].code} {found[0].message}" if found else answer.get("failed", "done")
+            self.planner.kill()
+            self._ended(how)
+            news.append(Searching())
+        return news
+
+    def planner_died(self, run: int, words: str) -> list[News]:
+        if run != self.runs or self.planner is None:
+            return []
+        self._ended(f"stopped by itself ({words})")
+        return [Trouble(f"the search stopped ({words}); F5 starts it again"), Searching()]
+
+    def _planned(self, answer: Object) -> list[News]:
+        """Put a plan beside the others. One that a person has edited stays as it is, and the new one gets a place of its own."""
+        name, program = str(answer["plan"]), str(answer["program"])
+        key = f"{name} {answer['path']}"
+        while key in self.session.documents and self.session.documents[key].touched:
+            key += "'"
+        document = self.session.documents.get(key)
+        if document is None:
+            document = self.session.open(Document(key, answer["text"], suggested=Path(answer["path"])))
+        else:
+            document.edit(answer["text"], by_hand=False)
+        last = name != "plan" or "gap" in answer
+        plan = Plan(
+            key,
+            program,
+            BASELINE if name in BASELINES else SYNTHESISED,
+            BASELINES.get(name) or program,
+            answer.get("bound_s"),
+            answer.get("gap"),
+            answer.get("scope", ""),
+            "" if last else "best so far",
+        )
+        self.session.put(plan)
+        self.session.accept(key, analysis_from(answer["analysis"], document.version))
+        return [Rewritten(key)]
