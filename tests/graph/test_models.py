@@ -122,6 +122,8 @@ EXAMPLES: dict[str, tuple[Callable[[Tensors], Tensor], dict[str, Any], dict[str,
 
 def prepared(graph: TrainingGraph, below: dict[str, int]) -> Tensors:
     tensors = values(graph, below)
+    for t in graph.of_kind("param"):
+        tensors[t.name] *= 0.4  # no layer blows up, whatever it lacks
     if "target" in tensors and graph.model == "decoder":
         tensors["target"][0, 1] = tensors["target"][1, 3] = -100  # padding
     return tensors
@@ -152,7 +154,6 @@ OPTIMIZERS: dict[str, tuple[str, Callable[[list[Tensor]], torch.optim.Optimizer]
     "sgd": ("sgd(lr = 0.1)", lambda p: torch.optim.SGD(p, lr=0.1)),
     "sgd-decay": ("sgd(lr = 0.1, weight_decay = 0.2)", lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.2)),
     "momentum": ("momentum(lr = 0.1)", lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
-    "momentum-slow": ("momentum(lr = 0.0005)", lambda p: torch.optim.SGD(p, lr=0.0005, momentum=0.9)),
     "momentum-decay": (
         "momentum(lr = 0.1, momentum = 0.5, weight_decay = 0.2)",
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5, weight_decay=0.2),
@@ -201,7 +202,7 @@ def test_optimizers(optimizer: str, count: int) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_three_steps_of_each_model(name: str) -> None:
     """With adamw, whatever the file says; momentum as well, which no adaptive scaling hides."""
-    for key in ("adamw", "momentum-slow"):
+    for key in ("adamw", "momentum"):
         text, theirs = OPTIMIZERS[key]
         agree_after(with_optimizer(name, text, EXAMPLES[name][1]), name, theirs, 3)
 
