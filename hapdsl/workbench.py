@@ -326,6 +326,6 @@ def _resolve(file: str) -> Path:
     """The path of a cluster's file; `std/…` is one that comes with hapdsl."""
     if file.startswith("std/"):
         inner = file.removeprefix("std/")
-        places = [programs_folder() / inner, programs_folder() / "clusters" / inner]
-        return next((p for p in places if p.is_file()), places[-1])
+        places = [programs_folder() / folder / inner for folder in ("", "clusters", "models", "plans")]
+        return next((p for p in places if p.is_file()), places[1])
     return Path(file)

@@ -117,3 +117,12 @@ def test_numeric_keeps_an_empty_share_and_shrinks_the_rest(hapdsl: Run, tmp_path
     assert sum(t.elements for t in graph.tensors.values()) <= 200_000
     assert 2 <= settings["batch"] < 4096
     assert compare(bench, tree).gap <= 1e-9
+
+
+def test_numeric_says_what_it_can_t_try(hapdsl: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hapdsl.run import numeric
+
+    monkeypatch.setattr(numeric, "LARGEST", 100)
+    found = hapdsl("check", "--numeric", tiny, "--json")
+    assert (found.status, found.codes) == (0, ["HAP741"])
+    assert found.object["diagnostics"][0]["severity"] == "warning"

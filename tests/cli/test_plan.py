@@ -127,6 +127,7 @@ def test_which_one(hapdsl: Run, tmp_path: Path) -> None:
     assert hapdsl("plan", path, "--model", "tiny", "--cluster", "nome", "--json").codes == ["HAP422"]
     assert hapdsl("plan", path, "--model", "tiny", "--cluster", f"{path}:nome", "--json").codes == ["HAP422"]
     assert hapdsl("plan", path, "--model", "tiny", "--cluster", "no/such.hap", "--json").codes == ["HAP120"]
+    assert hapdsl("plan", path, "--model", "tiny", "--cluster", "std/mlp.hap", "--json").codes == ["HAP423"]
     assert hapdsl("plan", path, "--model", "tiny", "--cluster", "more", "--json").object["cluster"] == "more"
 
 

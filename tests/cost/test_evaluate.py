@@ -215,7 +215,7 @@ def test_memory_is_what_a_walk_through_the_program_holds(case: tuple[Program, Cl
     cost = evaluate(program, cluster)
     lines = program.instructions
     forever = {v for i in lines if i.op in ("input", "param") for v in i.outputs}
-    kept = {v for v in (hand.one("y@S(0)"), hand.one("w1.new@R"), hand.one("w2.new@R"))}
+    kept = {hand.one("y@S(0)"), hand.one("w1.new@R"), hand.one("w2.new@R")}
     for d in range(len(cluster)):
         held, most = set(forever), 0
         for k, instruction in enumerate(lines):
