@@ -9,8 +9,10 @@ import click
 
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import Diagnostic, HapError
+from hapdsl.lang.nodes import NOWHERE
 
 if TYPE_CHECKING:
+    from hapdsl.theory.ops import OpDecl
     from hapdsl.workbench import Workbench
 
 
@@ -128,10 +130,17 @@ def _operators(bench: Workbench, names: list[str], found: _Findings, allow: froz
     from hapdsl.run.validate import validate_op
 
     for name in names:
-        # A kernel in a module that nobody allowed isn't run, and that alone is no fault of the text.
-        tried = [
-            replace(d, severity="warning") if d.code == "HAP700" and not allow else d
-            for d in validate_op(bench.ops[name], bench.ops, allow=allow)
-        ]
+        tried = [_tempered(d, bench.ops[name], allow) for d in validate_op(bench.ops[name], bench.ops, allow=allow)]
         if not found.add(*tried) and not tried:
             found.proven.append(f"{bench.bundle.main.name}: operator {name}, every rule and gradient tried in numbers")
+
+
+def _tempered(found: Diagnostic, decl: OpDecl, allow: frozenset[str]) -> Diagnostic:
+    """A finding of a trial as a finding of the text.
+
+    A kernel in a module that nobody allowed isn't run, and a call made up for the trial may not exist (it has no place in the
+    text): neither is a fault of the declaration.
+    """
+    if found.span == NOWHERE:
+        return replace(found, span=decl.span, severity="warning")
+    return replace(found, severity="warning") if found.code == "HAP700" and not allow else found
