@@ -11,12 +11,12 @@ from itertools import groupby
 
 import numpy as np
 
-from hapdsl.graph.program import METHODS, Instruction, Layout, Program, Value
+from hapdsl.graph.program import LOADS, METHODS, Instruction, Layout, Program, Value
 from hapdsl.graph.training import SECTIONS, TrainingGraph
 from hapdsl.lang import nodes
-from hapdsl.theory.placements import to_nodes
+from hapdsl.theory.placements import show, to_nodes
 
-MAX_OUTPUTS = 8  # loads on one line
+LOADS_WIDTH = 90  # characters of values that are loaded on one line
 Turn = tuple[str, int]
 
 
@@ -76,7 +76,7 @@ def _class_shares(cls: str, used: set[tuple[int, ...]], layout: Layout) -> list[
     return found
 
 
-def _items(values: Sequence[int]) -> nodes.Items:
+def _items(values: Sequence[int] | np.ndarray) -> nodes.Items:
     """`[76, 76, 26]`; long runs of one number are written `5 * 26`."""
     items: list[nodes.Expr] = []
     for value, run in groupby(int(v) for v in values):
@@ -125,7 +125,7 @@ def _body(instructions: list[Instruction], graph: TrainingGraph, unroll: bool) -
 
 def _lines(run: list[Instruction], graph: TrainingGraph, turn: Turn | None) -> list[nodes.Statement]:
     lines: list[nodes.Statement] = []
-    for instruction in _grouped_loads(run):
+    for instruction in _grouped_loads(run, graph, turn):
         outputs = tuple(_value(v, graph, turn) for v in instruction.outputs)
         inputs = tuple(_value(v, graph, turn) for v in instruction.inputs)
         if instruction.op == "free":
@@ -139,17 +139,24 @@ def _lines(run: list[Instruction], graph: TrainingGraph, turn: Turn | None) -> l
     return lines
 
 
-def _grouped_loads(run: list[Instruction]) -> list[Instruction]:
+def _grouped_loads(run: list[Instruction], graph: TrainingGraph, turn: Turn | None) -> list[Instruction]:
     """Loads that follow each other share a line."""
     found: list[Instruction] = []
+    width = 0
     for instruction in run:
         last = found[-1] if found else None
-        is_load = instruction.node is None and not instruction.inputs
-        if last is not None and is_load and last.op == instruction.op and not last.inputs and len(last.outputs) < MAX_OUTPUTS:
+        own = sum(len(_name(v.tensor, graph, turn)) + len(show(v.placement)) + 3 for v in instruction.outputs)
+        if last is not None and _is_load(instruction) and _is_load(last) and last.op == instruction.op and width + own <= LOADS_WIDTH:
             found[-1] = Instruction(last.op, (), last.outputs + instruction.outputs, last.section, repeat=last.repeat)
+            width += own
         else:
             found.append(instruction)
+            width = own
     return found
+
+
+def _is_load(instruction: Instruction) -> bool:
+    return instruction.node is None and instruction.op in LOADS
 
 
 def _value(value: Value, graph: TrainingGraph, turn: Turn | None) -> nodes.Value:

@@ -144,24 +144,42 @@ def _comment_columns(rows: Sequence[Row], texts: Sequence[Sequence[str]], indent
 
 
 def wrap(text: str, indent: int) -> list[str]:
-    """A line as one or several, broken inside its longest brackets where it is too long (margin not included)."""
+    """A line as one or several, broken inside its longest brackets where it is too long (margin not included).
+
+    What is still too long in front of them is broken behind commas.
+    """
     if indent + len(text) <= WIDTH:
         return [text]
     groups = [(i, j) for i, j in _groups(text) if j - i > _SHORTEST_BROKEN]
     if not groups:
-        return [text]
+        return _folded(text, indent)
     opening, closing = max(groups, key=lambda g: g[1] - g[0])
     pad = " " * INDENT
+    filled = _filled(_split(text[opening + 1 : closing].strip()), indent + len(pad))
+    inner = [pad + part for line in filled for part in wrap(line, indent + INDENT)]
+    return [*_folded(text[: opening + 1].rstrip(), indent), *inner, *wrap(text[closing:], indent)]
+
+
+def _folded(text: str, indent: int) -> list[str]:
+    """A line broken behind the commas that stand in no bracket; what follows is indented twice, unlike a bracket's content."""
+    pad = " " * (2 * INDENT)
+    if indent + len(text) <= WIDTH:
+        return [text]
+    first, *rest = _filled(_split(text), indent + len(pad))
+    return [first, *(pad + line for line in rest)]
+
+
+def _filled(items: Sequence[str], indent: int) -> list[str]:
+    """Items with commas behind all but the last, as many on a line as fit."""
     filled: list[str] = []
-    for item in _split(text[opening + 1 : closing].strip()):
-        if filled and indent + len(pad) + len(filled[-1]) + len(item) + 2 <= WIDTH:
+    for item in items:
+        if filled and indent + len(filled[-1]) + len(item) + 2 <= WIDTH:
             filled[-1] += f" {item},"
         else:
             filled.append(f"{item},")
     if filled:
         filled[-1] = filled[-1].removesuffix(",")
-    inner = [pad + part for line in filled for part in wrap(line, indent + INDENT)]
-    return [text[: opening + 1].rstrip(), *inner, *wrap(text[closing:], indent)]
+    return filled
 
 
 def _walk(text: str) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Between lexer and parser: newlines inside brackets are dropped, and nesting has a limit."""
+"""Between lexer and parser: newlines inside brackets and behind commas are dropped, and nesting has a limit."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ class Newlines:
         """
         chained = [0]
         blocks = depth = 0
+        comma = False
         for token in stream:
+            after_comma, comma = comma, token == ","
             if token.type == "_SEP":
-                if len(chained) > 1 and ";" not in _COMMENT.sub("", token):
+                if (len(chained) > 1 or after_comma) and ";" not in _COMMENT.sub("", token):
                     continue
                 chained, depth = [0], 0
             elif token == ",":

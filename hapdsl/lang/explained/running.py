@@ -85,7 +85,7 @@ RUNNING: dict[str, Explanation] = {
         "not as many processes as devices",
         "A program with its shares is for a certain number of devices, each a process of its own.",
     ),
-    "HAP719": Explanation("no steps to run", "A run takes at least one step."),
+    "HAP719": Explanation("no steps to run", "A run takes at least one step: `--steps 20`."),
     "HAP720": Explanation(
         "a process failed",
         "One of the processes ended before the run was over; the message says which, and what is known of the cause. The others were "

@@ -1,0 +1,80 @@
+"""Right programs at random: accepted, equal to one device, and the same after being written and read."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from hapdsl.check.verify import verify
+from hapdsl.check.write import write
+from hapdsl.graph.program import Program, Value
+from hapdsl.lang import nodes
+from hapdsl.lang.parse import parse
+from hapdsl.lang.print import to_text
+from hapdsl.workbench import Workbench
+from tests.check.random_programs import random_program
+from tests.check.subjects import ROOT, SMALL, Subject, agrees, subject
+
+MODELS = ROOT / "programs" / "models"
+SIZES = {
+    **SMALL,
+    "rezero": {**SMALL["rezero"], "layers": 2},
+    "encoder": {"batch": 4, "d": 8, "heads": 2, "ffn": 6, "classes": 3},
+    "decoder": {"batch": 3, "seq": 4, "d": 8, "heads": 2, "ffn": 6, "vocab": 9},
+    "cnn": {"batch": 4, "channels": 3, "features": 4, "hidden": 5, "classes": 3},
+    "gpt": {**SMALL["gpt"], "layers": 4},
+}
+ONE = (("devices", 4),)
+TWO = (("nodes", 2), ("devices", 2))
+ALONE = (("devices", 1),)
+
+
+@cache
+def model(name: str) -> Subject:
+    graph = Workbench(MODELS / f"{name}.hap").graph(name, SIZES[name])
+    empty = nodes.Program("none", name, (), None, ())
+    return subject(name, empty, graph)
+
+
+def instructions(program: Program) -> list[tuple[str, tuple[Value, ...], tuple[Value, ...], str | None, str]]:
+    """Instructions in comparable form; loads by the value, because lines may share them."""
+    found = []
+    for i in program.instructions:
+        whole = i.node is not None or i.inputs
+        found += [(i.op, i.inputs, outputs, i.method, i.section) for outputs in ([i.outputs] if whole else [(o,) for o in i.outputs])]
+    return found
+
+
+@pytest.mark.parametrize("mesh", [ONE, TWO, ALONE], ids=["four", "two-by-two", "one"])
+@pytest.mark.parametrize("name", SIZES)
+def test_random_programs(name: str, mesh: tuple[tuple[str, int], ...]) -> None:
+    torch.set_num_threads(1)
+    whose = model(name)
+    for seed in range(3):
+        program = random_program(whose.graph, mesh, seed)
+        tree = write(program, unroll=seed == 2)
+        text = to_text(tree)
+        (read,) = parse(text).items
+        assert read == tree
+        assert isinstance(read, nodes.Program)
+        checked = verify(read, whose.graph, program.layout.devices)
+        assert checked.ok, f"seed {seed}: {[(d.code, d.message, d.help) for d in checked.diagnostics][:3]}\n{text}"
+        assert instructions(checked.program) == instructions(program), f"seed {seed}"
+        assert agrees(checked, whose), f"seed {seed}"
+        assert write(checked.program, unroll=seed == 2) == tree
+        assert max(map(len, text.splitlines())) <= 140
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_turns_are_one_block(seed: int) -> None:
+    """A program for six layers is as long as one for three, but for messages that join several layers (there are none here)."""
+    lengths = []
+    for layers in (3, 6):
+        graph = Workbench(MODELS / "gpt.hap").graph("gpt", {**SIZES["gpt"], "layers": layers})
+        tree = write(random_program(graph, ONE, seed, odd=False))
+        turns = [s for section in tree.body if isinstance(section, nodes.Section) for s in section.body if isinstance(s, nodes.Turns)]
+        assert [(t.start, t.stop, t.reverse) for t in turns if t.stop - t.start > 1].count((0, layers, False)) >= 1
+        lengths.append(len(to_text(tree).splitlines()))
+    assert lengths[0] == lengths[1]
