@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import combinations
+from math import inf
 
 from hapdsl.graph.program import LOCAL, conversion
 from hapdsl.theory.placements import Placement, R
@@ -37,6 +38,13 @@ def offers(readable: tuple[Placement, ...], readers: int) -> tuple[Offer, ...]:
 def provides(offer: Offer, wanted: Placement) -> bool:
     """Does a reader get `wanted` from the offered set without communication?"""
     return wanted in offer or (R in offer and wanted.kind in "SP")
+
+
+@lru_cache(maxsize=None)
+def feasible(source: Placement, offer: Offer, without: str | None = None) -> bool:
+    """Can all members of `offer` be made from `source`, without a conversion of the kind `without`?"""
+    found = steps(source, offer, lambda p, q: inf if conversion(p, q) == without else 0.0)
+    return found is not None and found[0] < inf
 
 
 def steps(source: Placement, offer: Offer, price: PriceStep) -> tuple[float, tuple[Step, ...]] | None:
