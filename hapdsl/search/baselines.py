@@ -16,7 +16,8 @@ from hapdsl.search.plan import Candidate
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import layout_of, proportional
-from hapdsl.search.space import Restriction, Space
+from hapdsl.search.space import Space
+from hapdsl.search.structure import Restriction
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
 
@@ -106,8 +107,9 @@ def _cheapest(
         return None
 
     def candidate(assignment: tuple[int, ...]) -> Candidate:
-        program: Program = scheduler.program(space.choice(assignment), name)
-        return Candidate(program, evaluate(program, cluster, space.pricer))
+        choice = space.choice(assignment)
+        program: Program = scheduler.program(choice, name)
+        return Candidate(program, evaluate(program, cluster, space.pricer), choice)
 
     def price(assignment: tuple[int, ...]) -> float:
         return _seconds(candidate(assignment), objective)

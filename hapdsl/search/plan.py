@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 
 from hapdsl.cost.evaluate import Cost
 from hapdsl.graph.program import Program
+from hapdsl.search.structure import Choice
 
 BASELINES = ("dp_even", "dp_proportional", "zero", "tensor_parallel")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A program and what it costs on the cluster it was made for."""
+    """A program and what it costs on the cluster it was made for; the choices that made it, where a search did."""
 
     program: Program
     cost: Cost
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from hapdsl.graph.program import COLLECTIVES, Instruction, Layout, Program, Valu
 from hapdsl.graph.training import LOADED, Node, TrainingGraph
 from hapdsl.search.messages import BUCKET, Buckets
 from hapdsl.search.offers import Offer, provides, steps
-from hapdsl.search.space import Choice, Space
+from hapdsl.search.space import Space
+from hapdsl.search.structure import Choice
 from hapdsl.theory.placements import Placement, R
 
 Turn = tuple[tuple[str, int], ...]

@@ -44,84 +44,119 @@ def proportional(training: TrainingGraph, weights: Iterable[float]) -> Shares:
     return {c.name: largest_remainder(listed, c.units) for c in training.classes.values()}
 
 
+class Stages:
+    """A program's stages, equal ones merged: what it takes to price the same instructions under other shares.
+
+    `seconds(shares)` is the synchronous cost of the program's instructions in their order, methods of collectives
+    included; a scheduler might choose other methods for other shares, so it is never below what that would find. Cost of
+    a call: O(distinct instructions × devices).
+    """
+
+    def __init__(self, program: Program, cluster: Cluster) -> None:
+        self.program, self.cluster = program, cluster
+        pricer = Pricer(program.graph, program.layout, cluster)
+        lines = [pricer.line(i) for i in program.instructions]
+        self.distinct: list[Instruction] = []
+        number: dict[int, int] = {}
+        merged: dict[tuple[int | None, tuple[tuple[int, int], ...]], int] = {}
+        for stage in stages_of(lines):
+            head: int | None = None
+            counts: dict[int, int] = {}
+            for line in lines[stage.first : stage.last + 1]:
+                if not (line.instruction.is_compute or line.instruction.is_collective):
+                    continue
+                k = number.setdefault(id(line.price), len(number))
+                if k == len(self.distinct):
+                    self.distinct.append(line.instruction)
+                if line.instruction.is_collective:
+                    head = k
+                else:
+                    counts[k] = counts.get(k, 0) + 1
+            key = (head, tuple(sorted(counts.items())))
+            merged[key] = merged.get(key, 0) + 1
+        self._lines = lines  # prices are told apart by identity: keep them alive
+        self.heads = [head for head, _ in merged]
+        self.multiplicity = np.array(list(merged.values()), dtype=np.float64)
+        self.counts = np.zeros((len(merged), len(self.distinct)))
+        for row, (_, counts_) in enumerate(merged):
+            for k, n in counts_:
+                self.counts[row, k] = n
+
+    def times(self, shares: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Seconds of each distinct instruction on each device, float array [instructions, devices]."""
+        pricer = Pricer(self.program.graph, layout_of(shares, len(self.cluster)), self.cluster)
+        found = np.zeros((len(self.distinct), len(self.cluster)))
+        for k, instruction in enumerate(self.distinct):
+            found[k] = pricer.price(instruction).seconds
+        return found
+
+    def seconds(self, shares: Mapping[str, np.ndarray]) -> tuple[float, np.ndarray]:
+        """The synchronous cost, and how long each device computes in all."""
+        times = self.times(shares)
+        work = self.counts @ times
+        comm = np.array([0.0 if h is None else times[h].max() for h in self.heads])
+        return float(self.multiplicity @ (comm + work.max(axis=1, initial=0.0))), self.multiplicity @ work
+
+
+def propose(
+    program: Program, cluster: Cluster, fixed: Mapping[str, np.ndarray] | None = None, stages: Stages | None = None
+) -> list[Shares]:
+    """Shares that the linear program likes: its integer optimum and its rounded relaxation, best guess first.
+
+    `fixed` classes keep their shares. The list may be empty where HiGHS finds nothing in its time.
+    """
+    model = _Model(stages or Stages(program, cluster), dict(fixed or {}))
+    return [s for integer in (True, False) if (s := model.solve(integer)) is not None] if model.classes else []
+
+
 @dataclass(frozen=True)
 class _Stage:
     """A row per kind of device: base[k] + sum_c slope[c, k] x[c, k] <= T; communication: base + slope[c] max_k x[c, k]."""
 
     base: np.ndarray
     slope: np.ndarray
-    comm_base: float
     comm_slope: np.ndarray
-
-    def key(self) -> tuple[bytes, ...]:
-        def text(a: np.ndarray) -> bytes:
-            scale = np.abs(a).max() if a.size else 0.0
-            return np.round(a / scale, 9).tobytes() + np.float64(scale).tobytes() if scale else b""
-
-        return text(self.base), text(self.slope), text(np.array([self.comm_base])), text(self.comm_slope)
-
-
-def propose(program: Program, cluster: Cluster, fixed: Mapping[str, np.ndarray] | None = None) -> list[Shares]:
-    """Shares that the linear program likes: its integer optimum and its rounded relaxation, best guess first.
-
-    `fixed` classes keep their shares. The list may be empty where HiGHS finds nothing in its time.
-    """
-    model = _Model(program, cluster, dict(fixed or {}))
-    return [s for integer in (True, False) if (s := model.solve(integer)) is not None] if model.classes else []
 
 
 class _Model:
-    def __init__(self, program: Program, cluster: Cluster, fixed: Shares) -> None:
-        self.program, self.cluster, self.fixed = program, cluster, fixed
-        self.kinds = cluster.kinds()
-        used = {_class_of(i, program) for i in program.instructions} - {None}
-        self.classes = [c for c in program.graph.classes if c in used and c not in fixed]
+    def __init__(self, stages: Stages, fixed: Shares) -> None:
+        self.stages, self.program, self.cluster, self.fixed = stages, stages.program, stages.cluster, fixed
+        self.kinds = self.cluster.kinds()
+        self.cls = [_class_of(i, self.program) for i in stages.distinct]
+        self.classes = [c for c in self.program.graph.classes if c in self.cls and c not in fixed]
         self.number = {c: k for k, c in enumerate(self.classes)}
-        self.merged = self._stages()
+        self.merged = self._rows()
 
     # -- prices ----------------------------------------------------------------------
 
-    def _stages(self) -> list[tuple[_Stage, int]]:
-        graph = self.program.graph
-        near = {c.name: max(1, round(c.units / len(self.cluster))) for c in graph.classes.values()}
-        full = {c.name: c.units for c in graph.classes.values()}
-        low, high = self._pricer(near), self._pricer(full)
-        current = Pricer(graph, self.program.layout, self.cluster)
-        lines = [current.line(i) for i in self.program.instructions]
-        found: dict[tuple[bytes, ...], tuple[_Stage, int]] = {}
-        for stage in stages_of(lines):
-            made = self._stage(self.program.instructions[stage.first : stage.last + 1], low, high, near, full)
-            key = made.key()
-            found[key] = (made, found.get(key, (made, 0))[1] + 1)
-        return list(found.values())
-
-    def _pricer(self, units: Mapping[str, int]) -> Pricer:
-        n = len(self.cluster)
-        every = {c: np.full(n, u, dtype=np.int64) for c, u in units.items()} | self.fixed
-        return Pricer(self.program.graph, layout_of(every, n), self.cluster)
-
-    def _stage(
-        self, instructions: list[Instruction], low: Pricer, high: Pricer, near: Mapping[str, int], full: Mapping[str, int]
-    ) -> _Stage:
+    def _rows(self) -> list[tuple[_Stage, float]]:
+        """Every kernel and message as a line through its prices at a fair share and at all units."""
+        near = {c.name: max(1, round(c.units / len(self.cluster))) for c in self.program.graph.classes.values()}
+        full = {c.name: c.units for c in self.program.graph.classes.values()}
+        low, high = self._times(near), self._times(full)
+        base, slope = low.copy(), np.zeros_like(low)
+        for k, cls in enumerate(self.cls):
+            if cls in self.number and full[cls] > near[cls]:
+                slope[k] = (high[k] - low[k]) / (full[cls] - near[cls])
+                base[k] = low[k] - slope[k] * near[cls]
         heads = [kind[0] for kind in self.kinds]
-        base, slope = np.zeros(len(heads)), np.zeros((len(self.classes), len(heads)))
-        comm_base, comm_slope = 0.0, np.zeros(len(self.classes))
-        for instruction in instructions:
-            t0, t1 = low.price(instruction).seconds, high.price(instruction).seconds
-            cls = _class_of(instruction, self.program)
-            row = self.number.get(cls or "")
-            step = full[cls] - near[cls] if cls is not None else 0
-            rise = (t1 - t0) / step if row is not None and step else np.zeros_like(t0)
-            if instruction.is_collective:
-                # at the low point every device holds `near` units, so the whole tensor isn't there: only the slope is read
-                comm_base += float(t0.max()) - float(rise.max()) * (near[cls] if cls is not None else 0)
-                if row is not None:
-                    comm_slope[row] += float(rise.max())
-            else:
-                base += (t0 - rise * (near[cls] if row is not None and cls is not None else 0))[heads]
-                if row is not None:
-                    slope[row] += rise[heads]
-        return _Stage(base, slope, comm_base, comm_slope)
+        of_class = np.zeros((len(self.classes), len(self.cls)))
+        for k, cls in enumerate(self.cls):
+            if cls in self.number:
+                of_class[self.number[cls], k] = 1.0
+        rows = []
+        for row, head in enumerate(self.stages.heads):
+            counts = self.stages.counts[row]
+            comm = np.zeros(len(self.classes))
+            if head is not None and self.cls[head] in self.number:
+                comm[self.number[self.cls[head] or ""]] = slope[head].max()
+            weighted = counts[:, None] * slope[:, heads]
+            rows.append((_Stage(counts @ base[:, heads], of_class @ weighted, comm), float(self.stages.multiplicity[row])))
+        return rows
+
+    def _times(self, units: Mapping[str, int]) -> np.ndarray:
+        n = len(self.cluster)
+        return self.stages.times({c: np.full(n, u, dtype=np.int64) for c, u in units.items()} | self.fixed)
 
     # -- the program -----------------------------------------------------------------
 

@@ -186,5 +186,3 @@ class Space:
         """The choices that an assignment stands for."""
         return self.structure.choice(tuple(assignment))
 
-
-__all__ = ["Choice", "Restriction", "Space"]

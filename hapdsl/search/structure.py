@@ -64,11 +64,14 @@ class Structure:
 
     `base` is the factor graph without prices. `rules[k]` are the values of call k's variable `rule_variable[k]`; `offers[t]` those of
     a computed tensor, `holds[p]` the (held, offered) pairs of a parameter, in `offer_variable`. `gives`, `params` and `updates` say
-    where prices of collectives belong.
+    where prices of collectives belong. `messages` are the kinds of shared message whose latency is to count; each doubles tables,
+    and one that weighs nothing is better left out, which only lowers the bound.
     """
 
-    def __init__(self, training: TrainingGraph, restriction: Restriction | None = None) -> None:
-        self.training = training
+    def __init__(
+        self, training: TrainingGraph, restriction: Restriction | None = None, messages: tuple[str, ...] = SHARED_MESSAGES
+    ) -> None:
+        self.training, self.messages = training, messages
         self.restriction = restriction or Restriction()
         self.buckets = Buckets(training)
         self.base = FactorGraph()
@@ -214,7 +217,7 @@ class Structure:
             "reduce_scatter": self.buckets.gradients,
             "all_gather": self.buckets.params | self.buckets.updated,
         }
-        for kind in SHARED_MESSAGES:
+        for kind in self.messages:
             for scope, table in self._needs(kind, parts[kind]):
                 if not table.any():
                     continue
