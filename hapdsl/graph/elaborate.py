@@ -15,6 +15,7 @@ from typing import Any
 from hapdsl.graph.calls import bind_call
 from hapdsl.graph.initialisers import initialiser
 from hapdsl.graph.scope import Bound, Draft, DraftNode, Extent, Scope
+from hapdsl.graph.size import Size
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import NOWHERE, Span
@@ -75,6 +76,7 @@ class _Elaborator:
                 raise error("HAP207", f"parameter '{parameter.name}' of '{model.name}' has no value", parameter.span, f"--set {parameter.name}=…")  # fmt: skip
             self.out.parameters[parameter.name] = value
             scope.names[parameter.name] = Extent(value, parameter.name)
+        Size(self.defs, MAX_CALLS).check(model.body, scope.numbers())
         self.body(model.body, scope)
         return self.out
 

@@ -15,6 +15,7 @@ from hapdsl.lang.parse import parse, read_text
 from hapdsl.lang.resources import programs_folder
 
 STANDARD = "std/"
+DEEPEST_IMPORTS = 100
 # `std/gpus.hap` may lie in any of these folders of the package.
 _STANDARD_FOLDERS = ("", "clusters", "models", "plans")
 
@@ -56,7 +57,7 @@ def load(path: str | Path) -> Bundle:
 
     An import is looked up beside the importing file, and `std/...` in the package. Raises HapError with all that was
     found: HAP100 to HAP129 for the files' own faults, HAP130 a missing import, HAP131 a cycle, HAP132 two
-    blocks of one kind and name.
+    blocks of one kind and name, HAP133 imports in a chain without end.
     """
     loader = _Loader()
     main = loader.read(Path(path), str(path), NOWHERE, ())
@@ -121,6 +122,8 @@ class _Loader:
             self.report.add(
                 "HAP130", f"there is no file {item.path} to import", item.span, _advice(item.path, importer)
             )
+        elif len(chain) >= DEEPEST_IMPORTS:
+            self.report.add("HAP133", f"over {DEEPEST_IMPORTS} files import each other in a row", item.span, "import what is needed from one place")
         elif (real := _real(target)) in chain:
             names = [p.name for p in chain[chain.index(real) :]] + [real.name]
             self.report.add("HAP131", f"these files import each other: {' -> '.join(names)}", item.span, "move what both need into a third file")  # fmt: skip

@@ -14,8 +14,8 @@ MODELS: dict[str, Explanation] = {
     ),
     "HAP202": Explanation(
         "not arithmetic",
-        "Dims, attributes and counts are numbers, names of numbers, texts, lists, true and false, joined by + - * / // % "
-        "**, and sqrt(…).",
+        "Dims, attributes and counts are numbers, names of numbers, texts, lists, true and false, joined by + - * / // %, "
+        "and sqrt(…).",
         "param w : f32[relu(d)]",
         "param w : f32[d]",
     ),

@@ -131,4 +131,8 @@ TEXT: dict[str, Explanation] = {
         "model mlp { }\nmodel mlp { }",
         "model mlp { }\nmodel mlp2 { }",
     ),
+    "HAP133": Explanation(
+        "too long a chain of imports",
+        "Files may import files that import others, a hundred in a row at most. Import what is needed from one place.",
+    ),
 }
