@@ -17,7 +17,6 @@ from hapdsl.lang import nodes
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.run.reference import Reference
-from hapdsl.search.planner import plan
 from hapdsl.workbench import Workbench
 from tests.check.across import across
 
@@ -78,7 +77,9 @@ def written() -> Iterator[Subject]:
 
 
 def synthesised() -> Iterator[Subject]:
-    """What the planner makes of an MLP and of a transformer with layers, rolled."""
+    """What the planner makes of an MLP and of a transformer with layers, rolled. Only these need the search."""
+    from hapdsl.search.planner import plan
+
     bench = Workbench(REFERENCE)
     for model in ("mlp", "gpt"):
         graph = bench.graph(model, SMALL[model])
