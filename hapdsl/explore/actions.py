@@ -53,11 +53,10 @@ BY_NAME = {a.name: a for a in ACTIONS}
 
 # What moves and edits in the editor is the editor widget's own; help lists it beside the actions.
 EDITOR_KEYS: tuple[tuple[str, str], ...] = (
-    ("arrows, page up, page down", "move"),
-    ("home, end, ctrl+left, ctrl+right", "move by line or word"),
-    ("shift + those", "select"),
-    ("ctrl+x, ctrl+c, ctrl+v", "cut, copy, paste"),
-    ("ctrl+w, ctrl+u, ctrl+k", "delete a word, to the start, to the end of the line"),
+    ("arrows, page up", "move; with ctrl by words, with shift select"),
+    ("home, end", "start and end of the line; with ctrl of the text"),
+    ("ctrl+x, c, v", "cut, copy, paste"),
+    ("ctrl+w, u, k", "delete a word, to the start, to the end of the line"),
     ("tab", "indent"),
 )
 

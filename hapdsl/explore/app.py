@@ -30,7 +30,7 @@ from hapdsl.explore.work import Checked, Formatted, News, Rewritten, Searching, 
 from hapdsl.explore.workers import Connect, Subprocess
 
 DEBOUNCE = 0.12  # seconds from the last key to the check
-WIDE = 120  # columns from which the panes stand side by side
+WIDE = 140  # columns from which the panes stand side by side
 
 
 def _bindings() -> list[BindingType]:
@@ -91,8 +91,8 @@ class ExploreApp(App[int]):
         if self.search_at_once:
             self.work.plan()
 
-    def on_unmount(self) -> None:
-        self.work.stop()
+    async def on_unmount(self) -> None:
+        await self.work.stop()
 
     @property
     def pane(self) -> TextPane:
@@ -115,9 +115,9 @@ class ExploreApp(App[int]):
         plan = self.session.plans.get(key)
         if plan is None:
             return
-        self.session.current = key
         document = self.session.documents[plan.document]
         await self._show_document(document)
+        self.session.current = key
         priced = document.program(plan.program)
         if move and priced is not None and self.shown != key:
             self.editor.go_to(priced.line, top=True)
@@ -165,8 +165,7 @@ class ExploreApp(App[int]):
 
     def _recolour(self) -> None:
         for pane in self.panes.values():
-            pane.editor.notify_style_update()
-            pane.editor.refresh()
+            pane.editor.recolour()
             pane.margin.refresh()
         self._refresh()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hapdsl.draw.words import in_bytes, in_seconds
-from hapdsl.explore.state import PROVEN, SKETCH, Document, Finding, LineCost, Plan, Priced, gap_in_words, worst
+from hapdsl.explore.state import PROVEN, SKETCH, WRONG, Document, Finding, LineCost, Plan, Priced, gap_in_words, worst
 
 # (words, manner): manners are error, warning, good, strong, dim, or plain.
 Piece = tuple[str, str]
@@ -70,15 +70,17 @@ def _program(document: Document, priced: Priced, plan: Plan | None) -> list[Piec
     on = f" on {priced.cluster}{' (guessed)' if priced.guessed else ''}" if priced.cluster else ""
     found: list[Piece] = [(f"\n{priced.name}", "strong"), (f" for {priced.model}{on}: ", "")]
     now = None if document.checking or document.analysis is None else document.analysis.program(priced.name)
-    state = now.state if now is not None else ""
+    state = document.state(priced.name)
     if state == PROVEN:
         found.append((f"✓ proven, {priced.instructions:,} instructions\n", "good"))
     elif state == SKETCH:
         found.append(("a sketch\n", "warning"))
     elif document.checking:
         found.append(("being checked\n", "dim"))
-    else:
+    elif state == WRONG:
         found.append(("✗ not proven\n", "error"))
+    else:
+        found.append(("not looked at: the text doesn't parse\n", "dim"))
     good = document.last_good(priced.name)
     if good is not None and good.sync_s is not None and good.overlap_s is not None:
         current = now is not None and now.sync_s is not None

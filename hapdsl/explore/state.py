@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 
@@ -92,6 +93,8 @@ class Document:
     analysis: Analysis | None = None
     # Per program: its last cost, with the text it was the cost of.
     good: dict[str, tuple[str, Priced]] = field(default_factory=dict)
+    # Per program: where it was last seen, cost or not.
+    seen: dict[str, tuple[str, Priced]] = field(default_factory=dict)
     touched: bool = False
 
     @property
@@ -134,34 +137,49 @@ class Document:
             return False
         self.analysis = analysis
         for priced in analysis.programs:
+            self.seen[priced.name] = (self.text, priced)
             if priced.sync_s is not None:
                 self.good[priced.name] = (self.text, priced)
         names = {p.name for p in analysis.programs}
-        if names or not analysis.findings:  # a program that was renamed or taken away leaves no cost behind
-            self.good = {n: g for n, g in self.good.items() if n in names}
+        if names or not analysis.findings:  # a program that was renamed or taken away leaves nothing behind
+            self.good, self.seen = ({n: g for n, g in table.items() if n in names} for table in (self.good, self.seen))
         return True
 
     def saved_as(self, path: Path, text: str) -> None:
         self.path, self.saved, self.touched = path, text, False
 
     def program(self, name: str) -> Priced | None:
-        """What is known of a program: of this version, else the last good one with its lines moved along."""
+        """What is known of a program: of this version, else as it was last seen, with its lines moved along."""
         if not self.checking and self.analysis is not None:
             found = self.analysis.program(name)
             if found is not None:
                 return found
-        return self.last_good(name)
+        return self._remembered(self.seen, name)
 
     def last_good(self, name: str) -> Priced | None:
         """The last cost of a program, its lines where they stand in the text now."""
-        if name not in self.good:
+        return self._remembered(self.good, name)
+
+    def _remembered(self, table: Mapping[str, tuple[str, Priced]], name: str) -> Priced | None:
+        if name not in table:
             return None
-        text, priced = self.good[name]
+        text, priced = table[name]
         if text == self.text:
             return priced
         move = moved(text, self.text)
         lines = {new: cost for old, cost in priced.lines.items() if (new := move(old)) is not None}
         return replace(priced, lines=lines, line=move(priced.line) or priced.line, end_line=move(priced.end_line) or priced.end_line)
+
+    def state(self, name: str) -> str:
+        """Whether a program is proven, a sketch, or wrong; unknown while it is checked, or while the fault is elsewhere in the text."""
+        if self.checking or self.analysis is None:
+            return UNKNOWN
+        now = self.analysis.program(name)
+        if now is not None:
+            return now.state
+        last = self._remembered(self.seen, name)
+        inside = last is None or any(f.is_error and f.here and last.line <= f.line <= last.end_line for f in self.findings)
+        return WRONG if inside else UNKNOWN
 
     def costs(self) -> tuple[dict[int, LineCost], set[int]]:
         """Costs by line, and which of these lines are only remembered: their program has no cost now."""
@@ -179,14 +197,14 @@ class Document:
 
     def program_at(self, line: int) -> Priced | None:
         """The program that a line stands in."""
-        names = dict.fromkeys([*(p.name for p in self.analysis.programs if self.analysis), *self.good]) if self.analysis else self.good
-        for name in names:
+        for name in self.seen:
             found = self.program(name)
             if found is not None and found.line <= line <= found.end_line:
                 return found
         return None
 
 
+@lru_cache(maxsize=16)
 def moved(old: str, new: str) -> Move:
     """Where lines of a text went: those before and behind what changed keep their place in order."""
     before, after = old.split("\n"), new.split("\n")
@@ -292,14 +310,17 @@ class Session:
             return False
         if analysis.programs or not analysis.findings:
             names = [p.name for p in analysis.programs]
+            before = [k[1] for k in self.plans if k[0] == key]
             gone = [k for k in self.plans if k[0] == key and k[1] not in names]
             for k in gone:
                 del self.plans[k]
-            for name in names:
-                self.plans.setdefault((key, name), Plan(key, name, FILE, name))
+            for name in names:  # in the order of the text
+                found = self.plans.pop((key, name)) if (key, name) in self.plans else Plan(key, name, FILE, name)
+                self.plans[key, name] = found
             if self.current is not None and self.current in gone:
-                self.current = (key, names[0]) if names else None
-        if self.current is None:
+                at = before.index(self.current[1])  # renamed, most likely
+                self.current = (key, names[at if len(names) == len(before) else 0]) if names else None
+        if self.current is None and document is self.main:
             self.current = next((k for k in self.plans if k[0] == key), None)
         return True
 
@@ -315,9 +336,8 @@ class Session:
         good = document.last_good(plan.program)
         seconds = now.sync_s if now is not None and now.sync_s is not None else good.sync_s if good is not None else None
         old = seconds is not None and (now is None or now.sync_s is None)
-        state = now.state if now is not None else UNKNOWN if document.checking else WRONG
         fits, model = (priced.fits, priced.model) if priced is not None else (True, "")
-        return Row(plan, state, seconds, old, fits, document.dirty, model)
+        return Row(plan, document.state(plan.program), seconds, old, fits, document.dirty, model)
 
 
 def gap_in_words(gap: float | None) -> str:

@@ -74,6 +74,7 @@ class Work:
     outcome: str = ""  # how the last search ended
     formats: dict[int, tuple[str, int, str]] = field(default_factory=dict)
     asked: int = 0
+    helpers: list[Helper] = field(default_factory=list)  # all that were ever started
 
     def __post_init__(self) -> None:
         self.checks = Checks(self._send_check)
@@ -86,12 +87,18 @@ class Work:
     def searching(self) -> bool:
         return self.planner is not None
 
-    def stop(self) -> None:
-        """Kill what runs."""
-        for helper in (self.checker, self.planner):
-            if helper is not None:
-                helper.kill()
+    async def stop(self) -> None:
+        """Kill what runs, and wait until it is gone."""
+        for helper in self.helpers:
+            helper.kill()
         self.checker = self.planner = None
+        for helper in self.helpers:
+            await helper.gone()
+
+    def _connect(self, which: str, later: bool) -> Helper:
+        helper = self.connect(lambda a: self.hear(which, a), lambda w: self.miss(which, w), later)
+        self.helpers.append(helper)
+        return helper
 
     # -- checking and formatting -----------------------------------------------------
 
@@ -112,7 +119,7 @@ class Work:
 
     def _checker(self) -> Helper:
         if self.checker is None:
-            self.checker = self.connect(lambda a: self.hear("checker", a), lambda w: self.miss("checker", w), False)
+            self.checker = self._connect("checker", False)
         return self.checker
 
     def checker_said(self, answer: Object) -> list[News]:
@@ -145,13 +152,12 @@ class Work:
         """Start a search for the model of the main document."""
         self.cancel()
         self.runs += 1
-        run = self.runs
         self.session.searching, self.outcome = "starting", ""
         main = self.session.main
         current = self.session.current
-        self.planner = self.connect(lambda a: self.hear(f"planner {run}", a), lambda w: self.miss(f"planner {run}", w), True)
+        self.planner = self._connect(f"planner {self.runs}", True)
         self.planner.ask({
-            "id": run, "do": "plan", "path": main.name, "text": main.text, "model": self.model, "cluster": self.cluster,
+            "id": self.runs, "do": "plan", "path": main.name, "text": main.text, "model": self.model, "cluster": self.cluster,
             "settings": dict(self.settings), "program": current[1] if current is not None and current[0] == main.key else None,
         })  # fmt: skip
 

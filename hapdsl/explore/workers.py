@@ -23,11 +23,13 @@ LONGEST_ANSWER = 256 * 2**20  # bytes of one line
 
 
 class Helper(Protocol):
-    """What the application asks: `answered` gets each answer, `died` says why no more will come."""
+    """What the application asks: `answered` gets each answer, `died` says why no more will come; `gone` waits for a killed one's end."""
 
     def ask(self, request: Object) -> None: ...
 
     def kill(self) -> None: ...
+
+    async def gone(self) -> None: ...
 
 
 Connect = Callable[[Answered, Died, bool], Helper]
@@ -60,6 +62,11 @@ class Subprocess:
             with suppress(ProcessLookupError):
                 self.process.kill()
 
+    async def gone(self) -> None:
+        """Wait until nothing is left of a killed process."""
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=5)
+
     def _send(self, request: Object) -> None:
         assert self.process is not None and self.process.stdin is not None
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -83,6 +90,8 @@ class Subprocess:
         await self._read()
         await complaining
         status = await self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         if not self.killed:
             last = next((c for c in reversed(self.complaints) if c), "")
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
@@ -112,7 +121,7 @@ class Subprocess:
 
 def _environment() -> dict[str, str]:
     """The helper finds the same hapdsl as we do, wherever it was started from."""
-    home = str(Path(__file__).resolve().parents[2])
+    home = str(Path(__file__).absolute().parents[2])
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONIOENCODING": "utf-8"}
 

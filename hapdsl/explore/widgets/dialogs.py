@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -68,26 +69,33 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog help"):
-            yield Static(help_text(), markup=False)
+            yield Static(_help_table(), markup=False)
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
 
 
-def help_text() -> Text:
-    """The help as text."""
-    text = Text()
-    groups = dict.fromkeys(a.group for a in ACTIONS)
-    for group in groups:
-        text.append(f"{group}\n", "bold")
+def help_rows() -> Iterator[tuple[str, str]]:
+    """The help, line by line: keys and what they do; headings have no keys, footnotes neither."""
+    for group in dict.fromkeys(a.group for a in ACTIONS):
+        yield "", group
         for action in ACTIONS:
             if action.group == group:
-                text.append(f"  {action.shown_keys or '(palette)':<16}", "bold" if action.shown_keys else "dim")
-                text.append(f"{action.title}: {action.help[0].lower()}{action.help[1:]}\n")
-    text.append("In the editor\n", "bold")
-    for keys, words in EDITOR_KEYS:
-        text.append(f"  {keys}: {words}\n")
-    text.append("Keys without ctrl or a number of F work while the cursor isn't in the editor; esc leaves it.\n", "dim")
-    text.append("Marks: ✓ proven, ~ sketch, ✗ wrong, · being checked, • unsaved.\n", "dim")
-    text.rstrip()
-    return text
+                yield action.shown_keys or "(palette)", f"{action.title}: {action.help[0].lower()}{action.help[1:]}"
+    yield "", "In the editor"
+    yield from EDITOR_KEYS
+    yield "", "Good to know"
+    yield "1, ?, q, …", "work while the cursor isn't in the editor; esc leaves it"
+    yield "marks", "✓ proven, ~ sketch, ✗ wrong, · being checked, • unsaved"
+
+
+def _help_table() -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=16)
+    table.add_column(overflow="fold")
+    for keys, words in help_rows():
+        if keys:
+            table.add_row(Text(keys), Text(words))
+        else:
+            table.add_row(Text(words, "bold"), Text())
+    return table

@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import TextArea
+from textual.widgets.text_area import TextAreaTheme
 
 from hapdsl.draw.words import in_seconds
 from hapdsl.explore.highlight import DARK, LIGHT, spans
@@ -25,6 +26,9 @@ _WRONG = {
     for dark, error, colour in ((True, True, "#ff7070"), (True, False, "#e5c07b"), (False, True, "#c0102a"), (False, False, "#8a5a00"))
 }
 
+# The line with the cursor keeps the colours of its words: only its background differs.
+_CURSOR_LINE = {True: "#2b2f36", False: "#c9ced6"}
+
 
 class ProgramEditor(TextArea):
     """A text area that colours the language and underlines what is wrong."""
@@ -35,6 +39,17 @@ class ProgramEditor(TextArea):
     def __init__(self, text: str, *, id: str | None = None) -> None:
         super().__init__(text, id=id, show_line_numbers=True, soft_wrap=False, tab_behavior="indent", theme="css", max_checkpoints=2000)
         self.marks: dict[int, list[Finding]] = {}
+        for dark, shade in _CURSOR_LINE.items():
+            self.register_theme(TextAreaTheme(f"hap-{dark}", cursor_line_style=Style(bgcolor=shade)))
+
+    def on_mount(self) -> None:
+        self.recolour()
+
+    def recolour(self) -> None:
+        """Follow the application's theme."""
+        self.theme = f"hap-{self.app.current_theme.dark}"
+        self.notify_style_update()
+        self.refresh()
 
     def get_line(self, line_index: int) -> Text:
         """The line with its colours: TextArea's own hook."""
@@ -75,7 +90,8 @@ class ProgramEditor(TextArea):
         row = min(max(0, line - 1), self.document.line_count - 1)
         self.move_cursor((row, min(max(0, column - 1), len(self.document.get_line(row)))))
         if top:
-            self.scroll_to(y=max(0, row - 1), x=0, animate=False)
+            # Once the panes have their sizes: before that there may be nothing to scroll in.
+            self.call_after_refresh(self.scroll_to, y=max(0, row - 1), x=0, animate=False, force=True)
 
     def put(self, text: str) -> None:
         """Replace the whole text as one edit that can be undone; the cursor keeps its line."""

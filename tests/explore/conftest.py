@@ -1,0 +1,85 @@
+"""The explorer under test: a helper in this process, and a wait for everything to settle."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from hapdsl.explore.app import ExploreApp, session_of
+from hapdsl.explore.service import answer
+from hapdsl.explore.workers import Answered, Died, Object
+
+FILES = Path(__file__).parent / "files"
+
+
+class Local:
+    """A helper that does the same work on a thread of this process."""
+
+    def __init__(self, answered: Answered, died: Died, later: bool = False) -> None:
+        self.answered, self.died, self.later = answered, died, later
+        self.asked: list[Object] = []
+        self.killed = False
+
+    def ask(self, request: Object) -> None:
+        self.asked.append(request)
+        loop = asyncio.get_running_loop()
+
+        def say(found: Object) -> None:
+            if not self.killed and not loop.is_closed():
+                loop.call_soon_threadsafe(self.answered, found)
+
+        loop.run_in_executor(None, answer, request, say)
+
+    def kill(self) -> None:
+        self.killed = True
+
+    async def gone(self) -> None:
+        pass
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A copy of the small file, to be changed."""
+    return Path(shutil.copy(FILES / "small.hap", tmp_path / "small.hap"))
+
+
+@asynccontextmanager
+async def opened(path: Path, size: tuple[int, int] = (80, 24), **options: Any) -> AsyncIterator[tuple[ExploreApp, Pilot[int]]]:
+    """The application on a file, once it has settled."""
+    options.setdefault("connect", Local)
+    options.setdefault("search", False)
+    app = ExploreApp(session_of(path), **options)
+    app.debounce = 0.01
+    async with app.run_test(size=size) as pilot:
+        await settled(app, pilot)
+        yield app, pilot
+
+
+async def settled(app: ExploreApp, pilot: Pilot[int], until: Callable[[], bool] | None = None, seconds: float = 20) -> None:
+    """Wait until nothing is checked or formatted any more, and `until` holds."""
+    calm = 0
+    for _ in range(int(seconds / 0.02)):
+        await pilot.pause(0.02)
+        busy = not app.work.idle or app._pending or app.session.document.checking
+        calm = 0 if busy or (until is not None and not until()) else calm + 1
+        if calm >= 2:
+            return
+    raise AssertionError(f"still busy: checks {app.work.checks.flying} {app.work.checks.waiting}, search {app.session.searching!r} {app.work.outcome!r}")
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run one test's coroutine."""
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def on_screen(app: ExploreApp) -> str:
+    """What the terminal shows, as text."""
+    lines = app.screen._compositor.render_strips() if hasattr(app.screen._compositor, "render_strips") else []
+    return "\n".join("".join(s.text for s in line) for line in lines)

@@ -1,0 +1,80 @@
+"""The explorer in a real terminal."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hapdsl.explore.workers import _environment
+from hapdsl.lang.parse import parse
+from hapdsl.lang.print import to_text
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux, the terminal of this test, isn't installed")
+
+
+class Terminal:
+    """One tmux server of our own with one window."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        self.name = f"hapdsl-{uuid.uuid4().hex[:8]}"
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", "-c", str(folder), command)
+
+    def tmux(self, *words: str) -> str:
+        done = subprocess.run(["tmux", "-L", self.name, *words], capture_output=True, text=True, timeout=20)
+        return done.stdout
+
+    def screen(self) -> str:
+        return self.tmux("capture-pane", "-p")
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.tmux("send-keys", key)
+            time.sleep(0.05)
+
+    def wait(self, holds: Callable[[str], bool], seconds: float = 30) -> str:
+        for _ in range(int(seconds / 0.1)):
+            seen = self.screen()
+            if holds(seen):
+                return seen
+            time.sleep(0.1)
+        raise AssertionError(f"the screen stayed like this:\n{self.screen()}")
+
+
+@pytest.fixture
+def terminal(small: Path) -> Iterator[Terminal]:
+    environment = shlex.join(f"PYTHONPATH={v}" for k, v in _environment().items() if k == "PYTHONPATH")
+    code = f"import sys; from hapdsl.explore import explore; sys.exit(explore({str(small)!r}))"
+    command = f"env {environment} {shlex.join([sys.executable, '-c', code])}; echo status $?; sleep 60"
+    found = Terminal(command, small.parent)
+    yield found
+    found.tmux("kill-server")
+
+
+def test_start_edit_save_quit(terminal: Terminal, small: Path) -> None:
+    original = small.read_text()
+    terminal.wait(lambda s: "1.11 ms" in s and "421 us" in s and "mixed" in s)
+    terminal.press("Down", "Down", "Down", "Home", "$")
+    seen = terminal.wait(lambda s: "HAP1" in s)
+    assert "1.11 ms" in seen  # the last cost stays
+    terminal.press("C-q")
+    terminal.wait(lambda s: "Not saved: small.hap" in s)
+    terminal.press("n")
+    terminal.press("C-z")
+    terminal.wait(lambda s: "HAP1" not in s)
+    terminal.press("End", *"#kept")
+    terminal.wait(lambda s: "{#kept" in s and "•" in s and "checking" not in s)
+    terminal.press("C-s")
+    seen = terminal.wait(lambda s: "saved" in s)
+    assert "{  # kept" in seen and "•" not in seen
+    assert small.read_text() == to_text(parse(small.read_text())) != original
+    terminal.press("C-q")
+    seen = terminal.wait(lambda s: "status" in s)
+    assert "status 0" in seen and "Traceback" not in seen
