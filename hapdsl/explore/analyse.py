@@ -86,7 +86,7 @@ def _program(bench: Workbench, program: nodes.Program, on: str | None, findings:
     if not checked.ok:
         return {**found, "state": "wrong"}
     if checked.sketch:
-        return {**found, "state": "sketch", "note": "a sketch has no cost: F5 plans, the search writes the rest"}
+        return {**found, "state": "sketch", "note": "a sketch leaves lines open, so it has no cost"}
     found["state"] = "proven"
     try:
         cluster = bench.cluster_of(program) or bench.cluster(on)

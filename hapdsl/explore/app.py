@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -345,7 +346,15 @@ def session_of(path: str | Path) -> Session:
 
 
 def run(path: str, model: str | None = None, cluster: str | None = None, settings: dict[str, Any] | None = None) -> int:
-    """Open `path` in the explorer; returns the exit status. Raises HapError for a file that can't be read."""
-    app = ExploreApp(session_of(path), model, cluster, settings)
+    """Open `path` in the explorer; returns the exit status.
+
+    Raises HapError: HAP120 to HAP123 for a file that can't be read, HAP820 where there is no terminal.
+    """
+    session = session_of(path)
+    if not (sys.__stdin__ is not None and sys.__stdin__.isatty() and sys.__stderr__ is not None and sys.__stderr__.isatty()):
+        from hapdsl.lang.diagnostics import error
+
+        raise error("HAP820", "the explorer needs a terminal", help="hapdsl check, cost and plan answer without one")
+    app = ExploreApp(session, model, cluster, settings)
     app.run()
     return app.return_code or 0

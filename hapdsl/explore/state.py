@@ -95,6 +95,7 @@ class Document:
     good: dict[str, tuple[str, Priced]] = field(default_factory=dict)
     # Per program: where it was last seen, cost or not.
     seen: dict[str, tuple[str, Priced]] = field(default_factory=dict)
+    carried: dict[tuple[str, str], tuple[int, Priced, Priced]] = field(default_factory=dict, repr=False)
     touched: bool = False
 
     @property
@@ -154,18 +155,26 @@ class Document:
             found = self.analysis.program(name)
             if found is not None:
                 return found
-        return self._remembered(self.seen, name)
+        return self._remembered("seen", name)
 
     def last_good(self, name: str) -> Priced | None:
         """The last cost of a program, its lines where they stand in the text now."""
-        return self._remembered(self.good, name)
+        return self._remembered("good", name)
 
-    def _remembered(self, table: Mapping[str, tuple[str, Priced]], name: str) -> Priced | None:
+    def _remembered(self, which: str, name: str) -> Priced | None:
+        """From `good` or `seen`, with lines where they stand now; worked out once a version."""
+        table = self.good if which == "good" else self.seen
         if name not in table:
             return None
         text, priced = table[name]
         if text == self.text:
             return priced
+        known = self.carried.get((which, name))
+        if known is None or known[0] != self.version or known[1] is not priced:
+            known = self.carried[which, name] = (self.version, priced, self._carry(text, priced))
+        return known[2]
+
+    def _carry(self, text: str, priced: Priced) -> Priced:
         move = moved(text, self.text)
         lines = {new: cost for old, cost in priced.lines.items() if (new := move(old)) is not None}
         return replace(priced, lines=lines, line=move(priced.line) or priced.line, end_line=move(priced.end_line) or priced.end_line)
@@ -177,7 +186,7 @@ class Document:
         now = self.analysis.program(name)
         if now is not None:
             return now.state
-        last = self._remembered(self.seen, name)
+        last = self._remembered("seen", name)
         inside = last is None or any(f.is_error and f.here and last.line <= f.line <= last.end_line for f in self.findings)
         return WRONG if inside else UNKNOWN
 

@@ -150,3 +150,17 @@ def test_the_screen_needs_neither_torch_nor_numpy_and_nothing_else_needs_textual
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=_environment(), timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_a_terminal_it_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "small.hap"
+    file.write_text(TEXT)
+    code = (
+        "import sys\nfrom hapdsl.explore import explore\nfrom hapdsl.lang.diagnostics import HapError\n"
+        "for file in sys.argv[1:]:\n    try:\n        explore(file)\n    except HapError as stop:\n        print([d.code for d in stop.diagnostics])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file), str(tmp_path / "none.hap"), str(tmp_path)],
+        capture_output=True, text=True, env=_environment(), stdin=subprocess.DEVNULL, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["['HAP820']", "['HAP120']", "['HAP121']"]
