@@ -257,7 +257,7 @@ class Workbench:
 # What a well-formed program may be refused for: it isn't equivalent to its model (or nothing proves it), or fits nowhere. All other
 # errors say that the input itself is wrong: unknown names, shares that don't add up, hardware that can't be.
 _THE_ANSWER_IS_NO = frozenset(
-    [516, 522, *range(530, 535), 540, 541, 542, 544, *range(550, 553), *range(560, 574), *range(590, 600), *range(601, 610), 730, 732, 740]
+    [516, 522, *range(530, 535), 537, 540, 541, 542, 544, *range(550, 553), *range(560, 574), *range(590, 600), *range(601, 610), 730, 732, 740]
 )
 
 

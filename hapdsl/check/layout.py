@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hapdsl.check.near import near
+from hapdsl.check.split import split_name
 from hapdsl.graph.program import Layout
 from hapdsl.graph.training import DimensionClass, TrainingGraph
 from hapdsl.lang import nodes
@@ -92,8 +93,7 @@ def _listed(program: nodes.Program) -> Iterator[int]:
 def read_layout(program: nodes.Program, graph: TrainingGraph, mesh: Mesh, report: Report) -> Cuts:
     """The layout that a program writes. Classes without shares are cut evenly and reported as free.
 
-    Reports HAP503 unknown class, HAP504 wrong count, HAP505 wrong sum, HAP506 negative, HAP507 twice, HAP508 an axis,
-    HAP509 some layers only.
+    Reports HAP503 unknown class, HAP504 wrong count, HAP505 wrong sum, HAP506 negative, HAP507 twice, HAP508 an axis.
     """
     bare = Layout(mesh)
     shares: dict[str, Cut] = {}
@@ -118,12 +118,13 @@ def _along(mesh: Layout, axis: int, units: Sequence[int] | np.ndarray) -> np.nda
 
 
 def _read(statement: Dealt, graph: TrainingGraph, mesh: Layout, shares: dict[str, Cut]) -> None:
-    cls = graph.classes.get(statement.cls)
+    name = statement.cls if statement.layers is None else split_name(statement.cls, statement.layers)
+    cls = graph.classes.get(name)
+    if cls is None and statement.layers is not None and statement.cls in graph.classes:
+        return  # turns that couldn't be split off, which was said there
     if cls is None:
         hint = near(statement.cls, graph.classes) or f"it has: {', '.join(list(graph.classes)[:12])}"
         raise error("HAP503", f"the model has no dimension class '{statement.cls}'", statement.span, hint)
-    if statement.layers is not None:
-        raise error("HAP509", "shares of some layers only can't be used yet", statement.span, "leave `[… in …]` out: a class has one list, in all layers")  # fmt: skip
     names = [name for name, _ in mesh.mesh]
     if statement.axis is not None and statement.axis not in names:
         raise error("HAP508", f"the mesh has no axis '{statement.axis}'", statement.span, f"it has: {', '.join(names)}")

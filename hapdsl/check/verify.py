@@ -14,6 +14,7 @@ from hapdsl.check.findings import MOST_ERRORS, Findings
 from hapdsl.check.layout import Mesh, mesh_of, read_layout
 from hapdsl.check.lines import PlacedLine, unrolled
 from hapdsl.check.names import Turn, tensor_of
+from hapdsl.check.split import cut_alike, split
 from hapdsl.check.triples import Patterns, compute, convert
 from hapdsl.check.values import Pattern, pattern_of
 from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, Instruction, Layout, Program, Value, conversion
@@ -54,6 +55,7 @@ def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = N
     except HapError as stop:
         report.extend(stop.diagnostics)
         mesh = (("devices", devices or 2),)
+    graph = split(program, graph, report)
     cuts = read_layout(program, graph, mesh, report)
     checked = Checked(
         Program(program.name, graph, cuts.layout, [], program.cluster, dict(graph.parameters) if program.args else {}),
@@ -197,7 +199,10 @@ class _Verifier:
             return convert(line, inputs, outputs, section)
         if line.function in LOADS and not line.args:
             return self.load(line, outputs, section)
-        return compute(line, inputs, outputs, self.graph, section)
+        instruction = compute(line, inputs, outputs, self.graph, section)
+        if instruction is not None and instruction.node is not None:
+            cut_alike(instruction.node, instruction.inputs, instruction.outputs, self.graph, self.layout, line.span)
+        return instruction
 
     def load(self, line: nodes.Line, outputs: Patterns, section: str) -> Instruction | None:
         made = []

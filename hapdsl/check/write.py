@@ -11,6 +11,7 @@ from itertools import groupby
 
 import numpy as np
 
+from hapdsl.check.split import split_of
 from hapdsl.graph.program import LOADS, METHODS, Instruction, Layout, Program, Value
 from hapdsl.graph.training import SECTIONS, TrainingGraph
 from hapdsl.lang import nodes
@@ -63,16 +64,18 @@ def shares(program: Program) -> list[nodes.Shares]:
 
 
 def _class_shares(cls: str, used: set[tuple[int, ...]], layout: Layout) -> list[nodes.Shares]:
+    own, layers = split_of(cls)
+    found = []
     if (0, 1) in used:
         table = layout.shares[cls][(0, 1)].reshape(layout.mesh[0][1], layout.mesh[1][1])
-        return [nodes.Shares(cls, nodes.Items(tuple(_items(row.tolist()) for row in table)))]
-    found = []
+        found.append(nodes.Shares(own, nodes.Items(tuple(_items(row.tolist()) for row in table)), layers=layers))
+        used = used - {(0, 1), (0,)}  # rows say how the outer axis cuts
     for (axis,) in sorted(used):
         inner = int(np.prod([size for _, size in layout.mesh[axis + 1 :]]))
         size = layout.mesh[axis][1]
         values = [int(layout.shares[cls][(axis,)][k * inner]) for k in range(size)]
         name = layout.mesh[axis][0] if len(layout.mesh) > 1 else None
-        found.append(nodes.Shares(cls, _items(values), name))
+        found.append(nodes.Shares(own, _items(values), name, layers))
     return found
 
 

@@ -9,16 +9,19 @@ from pathlib import Path
 
 import torch
 
+from hapdsl.check.split import split
 from hapdsl.check.verify import Checked, is_sketch, verify
 from hapdsl.check.write import write
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import Report
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.run.reference import Reference
 from hapdsl.workbench import Workbench
 from tests.check.across import across
+from tests.check.random_programs import random_program
 
 ROOT = Path(__file__).parents[2]
 PLANS = sorted((ROOT / "programs" / "plans").glob("*.hap"))
@@ -103,13 +106,24 @@ def two_axes() -> Iterator[Subject]:
         yield subject(f"across/{path.stem}", without_fingerprint(write(across(checked.program, outer, rows))), graph)
 
 
+def layered() -> Iterator[Subject]:
+    """Programs at random in which some layers cut heads and ffn otherwise than the rest."""
+    graph = Workbench(REFERENCE).graph("gpt", SMALL["gpt"])
+    none = nodes.Items(())
+    some = [nodes.Shares(c, none, None, nodes.Layers("layer", *turns)) for c, turns in (("heads", (0, 1)), ("ffn", (1, 3)))]
+    apart = split(nodes.Program("apart", "gpt", (), None, tuple(some)), graph, Report())
+    for seed in (2, 5):
+        program = random_program(apart, (("devices", 4),), seed)
+        yield subject(f"layered/{seed}", without_fingerprint(write(program)), graph)
+
+
 def without_fingerprint(tree: nodes.Program) -> nodes.Program:
     return replace(tree, body=tuple(s for s in tree.body if not isinstance(s, nodes.Fingerprint)))
 
 
 @lru_cache(maxsize=1)
 def subjects() -> tuple[Subject, ...]:
-    return (*written(), *synthesised(), *two_axes())
+    return (*written(), *two_axes(), *layered(), *synthesised())
 
 
 def agrees(checked: Checked, subject: Subject) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -63,6 +64,9 @@ def test_random_programs(name: str, mesh: tuple[tuple[str, int], ...]) -> None:
         assert checked.ok, f"seed {seed}: {[(d.code, d.message, d.help) for d in checked.diagnostics][:3]}\n{text}"
         assert instructions(checked.program) == instructions(program), f"seed {seed}"
         assert agrees(checked, whose), f"seed {seed}"
+        for value in {v for i in program.instructions for v in i.outputs}:
+            for mine, theirs in zip(program.piece(value), checked.program.piece(value), strict=True):
+                assert np.array_equal(mine, theirs), f"seed {seed}: {value}"
         assert write(checked.program, unroll=seed == 2) == tree
         assert max(map(len, text.splitlines())) <= 140
 

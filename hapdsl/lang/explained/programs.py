@@ -59,13 +59,6 @@ PROGRAMS: dict[str, Explanation] = {
         "shares batch = [4, 4]",
         "shares batch over nodes = [4, 4]",
     ),
-    "HAP509": Explanation(
-        "shares of some layers",
-        "Shares of a class in some layers only can be written down, but neither checked nor run yet: for now a class is "
-        "cut alike in all layers.",
-        "shares heads[layer in 0..6] = [8, 4]",
-        "shares heads = [8, 4]",
-    ),
     "HAP510": Explanation(
         "the model has no such tensor",
         "Lines of a program speak of the tensors of the model's training graph, by its names: `h`, `layer.3.block.q`, "
@@ -156,6 +149,12 @@ PROGRAMS: dict[str, Explanation] = {
         "free h@?",
         "free h@S(0)",
     ),
+    "HAP525": Explanation(
+        "turns without such a dim",
+        "Shares of some layers only split a class off for the tensors of those turns; none of them has a dim of this class.",
+        "shares vocab[layer in 0..6] = [8, 4]",
+        "shares heads[layer in 0..6] = [8, 4]",
+    ),
     "HAP530": Explanation(
         "another operator",
         "A tensor is made by the operator that the model calls for it (its gradients by the ones that the model's "
@@ -202,6 +201,13 @@ PROGRAMS: dict[str, Explanation] = {
         "In a program, operands stand in the operator's order, without names.",
         "u@R = matmul(w = w1@R, x = x@R)",
         "u@R = matmul(x@R, w1@R)",
+    ),
+    "HAP537": Explanation(
+        "operands that are cut differently",
+        "Where a class has shares of its own in some layers, tensors of those layers and others may be cut into different pieces; "
+        "an operator can't read both along one index. Gather one of them first, or deal both alike.",
+        "shares batch[layer in 0..1] = [6, 2]\nshares batch = [4, 4]",
+        "shares batch = [4, 4]",
     ),
     "HAP540": Explanation(
         "operands that don't pair up",
