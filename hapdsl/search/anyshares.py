@@ -1,8 +1,14 @@
 """A bound that holds for all shares: prices proportional to speed.
 
-With devices priced by their speed, a sharded call costs the same however its class is cut: device d does a part x_d of
-F flops in x_d F / v_d seconds, weighted by v_d / V, in total F / V. Replicated calls cost the same under all shares anyway, and a
-collective's largest share is at least the fair one. So one more elimination, over the same choices, bounds every program under every cut.
+With devices weighted by their speed, a sharded call costs the same however its class is cut: device d does a part x_d of
+F flops in x_d F / v_d seconds, weighted by v_d / V, in total F / V. Replicated calls cost the same under all shares
+anyway, and a collective's largest share is at least the fair one. So one more elimination, over the same choices, bounds
+every program under every cut.
+
+The weights w_d must be the same for all calls, or they would bound no stage (a stage lasts as long as one device, not as
+each call's slowest). So they follow the speeds of the dtype with most of the work; a call of another dtype, with speeds
+u_d, costs at least F min_d w_d / u_d. In the same way its bytes, each of which some device moves at b_d bytes/s, cost at
+least their sum times min_d w_d / b_d.
 """
 
 from __future__ import annotations
@@ -11,40 +17,83 @@ import numpy as np
 
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.compute import compute_dtype
-from hapdsl.graph.program import Layout, conversion
-from hapdsl.graph.training import TrainingGraph
+from hapdsl.graph.program import Layout
+from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.search.conversions import Conversions, Sizes
 from hapdsl.search.eliminate import TooWide, eliminate
-from hapdsl.search.space import Space
+from hapdsl.search.space import Space, Table, instruction
+from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import Placement
+
+LONGEST = 1_000_000  # an index longer than this isn't looked at length by length
+
+
+class _FairShares(Conversions):
+    """Every conversion at the least its largest share can be."""
+
+    def sizes(self, name: str, kind: str, source: Placement, target: Placement) -> tuple[Sizes, float]:
+        total = float(self.training.tensors[name].bytes)
+        return np.full(len(self.cluster), total if kind == "all_reduce" else total / len(self.cluster)), total
 
 
 class _AnyShares(Space):
     """The space with prices that hold for every cut; one component, whose price is 1."""
 
-    def _compute(self, k: int) -> np.ndarray:
+    def make_conversions(self) -> Conversions:
+        self._weights = weights(self.training, self.cluster)
+        self._flops: dict[tuple[int, str], float] = {}
+        return _FairShares(self.structure, self.layout, self.cluster, self.pricer)
+
+    def alike(self) -> list[list[int]]:
+        return [list(range(len(self.cluster)))]
+
+    def compute(self, k: int) -> Table:
         node = self.training.nodes[k]
-        speeds = self.cluster.speeds(compute_dtype(node))
-        weights = speeds / speeds.sum()
-        flops = float(np.asarray(node.instance.flops({})).max())
+        tensors = self.training.tensors
+        traffic = sum(tensors[n].bytes for n in (*node.inputs, *node.outputs))
+        per_byte = float((self._weights / self.cluster.bandwidths).min())
+        per_flop = float((self._weights / self.cluster.speeds(compute_dtype(node))).min())
         costs = []
         for rule in self.rules[k]:
-            if rule.index is not None:
-                costs.append(flops / float(speeds.sum()))
-            else:
-                costs.append(float((self.pricer.price(self.instruction(node, rule)).seconds * weights).sum()))
+            if rule.index is None:  # every device does all of it, whatever the shares
+                costs.append(float((self.pricer.price(instruction(node, rule)).seconds * self._weights).sum()))
+                continue
+            key = (self.structure.node_kind[k], rule.index)
+            if key not in self._flops:
+                self._flops[key] = least_flops(node, rule.index)
+            costs.append(max(self._flops[key] * per_flop, traffic * per_byte))
         return np.array([costs])
 
-    def step_seconds(self, name: str, source: Placement, target: Placement) -> float:
-        kind = conversion(source, target)
-        assert kind is not None
-        total = float(self.training.tensors[name].bytes)
-        fair = np.full(len(self.cluster), total if kind == "all_reduce" else total / len(self.cluster))
-        return self.cheapest(kind, fair, total, joins=self.buckets.joins(name))
+
+def weights(training: TrainingGraph, cluster: Cluster) -> Table:
+    """One weight per device, adding up to 1: its speed for the dtype that most of the model's flops are in."""
+    work: dict[str, float] = {"f32": 0.0}
+    for node in training.nodes:
+        dtype = compute_dtype(node)
+        work[dtype] = work.get(dtype, 0.0) + float(np.max(node.instance.flops({})))
+    speeds = cluster.speeds(max(work, key=lambda d: work[d]))
+    return np.asarray(speeds / speeds.sum())
 
 
-def bound_any_shares(training: TrainingGraph, layout: Layout, cluster: Cluster) -> float | None:
-    """Seconds that no program of the space takes less than, under any shares (synchronous cost). None where too wide."""
-    space = _AnyShares(training, layout, cluster)
+def least_flops(node: Node, index: str) -> float:
+    """What all devices together do at least when `index` is cut: extent times the least flops per element of any piece.
+
+    For a declaration that is linear in the index that is the whole; others (a square, say) make pieces cheaper. Cost:
+    O(extent), nothing for LONGEST and more, which bounds nothing.
+    """
+    extent = node.instance.extents[index]
+    if extent > LONGEST:
+        return 0.0
+    lengths = np.arange(1, extent + 1)
+    return float((np.asarray(node.instance.flops({index: lengths})) / lengths).min() * extent)
+
+
+def bound_any_shares(training: TrainingGraph, layout: Layout, cluster: Cluster, structure: Structure | None = None) -> float | None:
+    """Seconds that no program of the space takes less than, under any shares (synchronous cost). None where too wide.
+
+    `layout` only says how many devices there are.
+    """
+    space = _AnyShares(training, layout, cluster, structure=structure)
     try:
         return eliminate(space.graph, np.ones(1)).bound
     except TooWide:

@@ -17,7 +17,7 @@ from hapdsl.search.prices import cutting_planes
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import layout_of, proportional
 from hapdsl.search.space import Space
-from hapdsl.search.structure import Restriction
+from hapdsl.search.restriction import Restriction
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
 
@@ -98,7 +98,7 @@ def _cheapest(
     training: TrainingGraph, cluster: Cluster, layout: Layout, restriction: Restriction, name: str, objective: str
 ) -> Candidate | None:
     space = Space(training, layout, cluster, restriction, objective)
-    scheduler = Scheduler(training, layout, cluster, space.pricer)
+    scheduler = Scheduler(space.conversions)
     try:
         pricing = cutting_planes(space.graph, iterations=3)
     except TooWide:

@@ -1,15 +1,23 @@
 """Which collectives may share a message, and what they cost at least when they do.
 
-Gradients on their way to an update, parameters on their way to their first reader and updated parameters on their way back are
-small and many; the scheduler groups them into buckets of BUCKET bytes, so that a plan of many small parameters
+Gradients on their way to an update, parameters on their way to their first reader and updated parameters on their way
+back are small and many; the scheduler groups them into buckets of BUCKET bytes, so that a plan of many small parameters
 is not a plan of many small messages.
+
+A bound can't know the groups. It splits the price of a message into what one more byte costs at least (`light`) and
+what a message costs however small it is (`floor`): any message of kind k and b bytes takes at least
+floor(k) + the sum of the light prices of its operands.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from hapdsl.cluster.hardware import Cluster, Curve, Link
+from hapdsl.cost.collectives import collective_seconds
+from hapdsl.graph.program import METHODS
 from hapdsl.graph.training import TrainingGraph
 
 BUCKET = 25 * 2**20  # bytes; a full bucket is sent
@@ -21,33 +29,67 @@ class Buckets:
     def __init__(self, training: TrainingGraph) -> None:
         self.gradients = {
             name
-            for name, readers in training.readers.items()
-            if readers and name in training.producer and all(training.nodes[k].section == "update" for k in readers)
+            for name, k in training.producer.items()
+            if training.nodes[k].section != "update"
+            and training.readers[name]
+            and all(training.nodes[r].section == "update" for r in training.readers[name])
         }
         self.params = {t.name for t in training.of_kind("param", "frozen", "buffer")}
         self.updated = {new for old, new in training.updates.items() if old in self.params}
+        self._joining = self.gradients | self.params | self.updated
+        # the least that a message with such operands can carry
+        self.smallest = min((training.tensors[n].bytes for n in self._joining), default=0)
 
     def joins(self, tensor: str) -> bool:
-        return tensor in self.gradients or tensor in self.params or tensor in self.updated
+        return tensor in self._joining
 
 
-def frictionless(cluster: Cluster) -> Cluster:
-    """The cluster with no latency: what one more operand adds to a message at least."""
+class Split:
+    """The prices of a cluster's messages as a floor and a price per byte.
 
-    def light(link: Link | None) -> Link | None:
-        return None if link is None else replace(link, latency=0.0)
+    `smallest` is the least number of bytes (whole tensors) that any message holds. Formulas split into latency and
+    bandwidth. A measured curve f splits into a = max(0, f(0)), the line through its first two points carried back to 0,
+    and the largest r with a + r b <= f(b) for all b >= smallest: f is made of straight lines, so that is decided at
+    its corners, at `smallest`, and by the slope of its last line.
+    """
 
-    return replace(
-        cluster,
-        nodes=tuple(replace(n, link=light(n.link)) for n in cluster.nodes),
-        network=light(cluster.network),
-        measured={kind: _rate(curve) for kind, curve in cluster.measured.items()},
-    )
+    def __init__(self, cluster: Cluster, smallest: float) -> None:
+        self.cluster = cluster
+        self.smallest = smallest
+        self.light = replace(
+            cluster,
+            nodes=tuple(replace(n, link=_weightless(n.link)) for n in cluster.nodes),
+            network=_weightless(cluster.network),
+            measured={kind: self._rate(curve) for kind, curve in cluster.measured.items()},
+        )
+
+    def floor(self, kind: str) -> float:
+        """Seconds that any message of this kind takes beside its bytes: the least over its methods."""
+        if len(self.cluster) < 2:
+            return 0.0
+        measured = self.cluster.measured
+        found = []
+        for method in METHODS[kind]:
+            curve = measured.get(f"{kind}_{method}") or measured.get(kind)
+            if curve is not None:
+                found.append(_intercept(curve))
+            else:
+                found.append(collective_seconds(kind, method, np.zeros(len(self.cluster)), 0.0, self.cluster))
+        return min(found)
+
+    def _rate(self, curve: Curve) -> Curve:
+        base = _intercept(curve)
+        (b0, s0), (b1, s1) = curve.points[-2:]
+        sizes = [b for b, _ in curve.points if b >= self.smallest] + [self.smallest]
+        slopes = [(curve.seconds(b) - base) / b for b in sizes if b > 0]
+        rate = max(0.0, min([(s1 - s0) / (b1 - b0), *slopes]))
+        return Curve(((0.0, 0.0), (1.0, rate)))
 
 
-def _rate(curve: Curve) -> Curve:
-    """A line through the origin at the least seconds per byte of a curve."""
-    rates = [s / b for b, s in curve.points if b > 0]
-    (b0, s0), (b1, s1) = curve.points[-2:]
-    rate = max(0.0, min(*rates, (s1 - s0) / (b1 - b0)))
-    return Curve(((0.0, 0.0), (1.0, rate)))
+def _weightless(link: Link | None) -> Link | None:
+    return None if link is None else replace(link, latency=0.0)
+
+
+def _intercept(curve: Curve) -> float:
+    (b0, s0), (b1, s1) = curve.points[:2]
+    return max(0.0, s0 - b0 * (s1 - s0) / (b1 - b0))

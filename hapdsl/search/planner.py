@@ -24,6 +24,7 @@ from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.astar import Limits, SearchResult, best_first
 from hapdsl.search.baselines import baselines as find_baselines
+from hapdsl.search.conversions import Conversions
 from hapdsl.search.eliminate import TooWide
 from hapdsl.search.milp import by_milp
 from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
@@ -31,7 +32,8 @@ from hapdsl.search.prices import Pricing, cutting_planes
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, Stages, descend, layout_of, proportional, propose, shares_of
 from hapdsl.search.space import Space
-from hapdsl.search.structure import SHARED_MESSAGES, Choice, Restriction, Structure
+from hapdsl.search.restriction import Restriction
+from hapdsl.search.structure import SHARED_MESSAGES, Choice, Structure
 
 ROUNDS = 4
 KEPT_STARTS = 2  # starts that go on after their first program
@@ -306,7 +308,7 @@ class _Planner:
             structure = self.structures[messages]
             layout = layout_of(shares, len(self.cluster))
             space = Space(self.training, layout, self.cluster, None, self.objective, structure)
-            scheduler = Scheduler(self.training, layout, self.cluster, space.pricer)
+            scheduler = Scheduler(space.conversions)
             try:
                 pricing = cutting_planes(space.graph, elimination_order=structure.order, cancelled=self.cancelled)
             except TooWide:
@@ -351,7 +353,7 @@ class _Planner:
     def candidate(self, choice: Choice, shares: Shares) -> Candidate:
         layout: Layout = layout_of(shares, len(self.cluster))
         pricer = Pricer(self.training, layout, self.cluster)
-        program: Program = Scheduler(self.training, layout, self.cluster, pricer).program(choice, self.name)
+        program: Program = Scheduler(Conversions(self.structures[self.heavy()], layout, self.cluster, pricer)).program(choice, self.name)
         return Candidate(program, evaluate(program, self.cluster, pricer))
 
     def seconds(self, candidate: Candidate) -> float:

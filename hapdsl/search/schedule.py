@@ -2,70 +2,138 @@
 
 Calls keep the order of the training graph. A parameter is loaded just before its first reader and gathered there,
 together with the parameters that are read next, up to a bucket. A computed tensor is converted as soon as it is made.
-Gradients on their way to an update wait until a bucket is full or the backward pass ends, and so do updated parameters on their way back.
-What "optimal" refers to is this order; it is deterministic. Cost: linear in instructions.
+Gradients on their way to an update wait until a bucket is full or the backward pass ends, and so do updated parameters
+on their way back. What "optimal" refers to is this order; it is deterministic. Cost: linear in instructions; lines
+that were made once are made again by a look-up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.collectives import best_method
-from hapdsl.cost.pricing import Pricer
-from hapdsl.graph.program import COLLECTIVES, Instruction, Layout, Program, Value, conversion
-from hapdsl.graph.training import LOADED, Node, TrainingGraph
-from hapdsl.search.messages import BUCKET, Buckets
-from hapdsl.search.offers import Offer, provides, steps
-from hapdsl.search.space import Space
+from hapdsl.cost.evaluate import stages_of
+from hapdsl.cost.memory import measure
+from hapdsl.cost.overlap import simulate
+from hapdsl.cost.pricing import Line
+from hapdsl.graph.program import COLLECTIVES, Instruction, Program, Value, conversion
+from hapdsl.graph.training import LOADED, Node
+from hapdsl.search.conversions import Conversions
+from hapdsl.search.messages import BUCKET
+from hapdsl.search.offers import Offer, provides
+from hapdsl.search.space import instruction
 from hapdsl.search.structure import Choice
 from hapdsl.theory.placements import Placement, R
+from hapdsl.theory.rules import Rule
 
 Turn = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Waiting:
-    """A conversion that waits to share a message."""
+    """A conversion that may wait to share a message with others of its kind; `method` is one that a person wrote."""
 
-    source: Value
-    target: Value
+    tensor: str
+    source: Placement
+    target: Placement
+    kind: str
     bytes: int
+    method: str | None
 
 
-@dataclass
 class Scheduler:
-    """Turns choices into programs for one graph, layout and cluster; keeps its prices between calls."""
+    """Turns choices into programs for one graph, layout and cluster (those of `conversions`); keeps lines between calls."""
 
-    training: TrainingGraph
-    layout: Layout
-    cluster: Cluster
-    pricer: Pricer
-    bucket: int = BUCKET
-    buckets: Buckets = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.buckets = Buckets(self.training)
+    def __init__(self, conversions: Conversions, bucket: int = BUCKET) -> None:
+        self.conversions, self.bucket = conversions, bucket
+        self.training, self.cluster, self.pricer = conversions.training, conversions.cluster, conversions.pricer
+        self.layout, self.buckets, self.wish = conversions.layout, conversions.buckets, conversions.structure.wish
+        self._computes: dict[tuple[int, int], tuple[Rule, Line]] = {}  # holding the rule keeps its id from being reused
+        self._waits: dict[tuple[str, Placement, Offer], tuple[_Waiting, ...]] = {}
+        self._others: dict[tuple[object, ...], Line] = {}
 
     def program(self, choice: Choice, name: str = "plan") -> Program:
         """The program of these choices in canonical order."""
-        instructions = _Run(self, choice).run()
-        return Program(name, self.training, self.layout, instructions, self.cluster.name, dict(self.training.parameters))
+        instructions = [line.instruction for line in self.lines(choice)]
+        parameters = dict(self.training.parameters)
+        return Program(name, self.training, self.layout, instructions, self.cluster.name, parameters)
 
-    def bytes(self, value: Value) -> np.ndarray:
-        return self.pricer.slot_bytes(self.pricer.slot(value))
+    def lines(self, choice: Choice) -> list[Line]:
+        """The same, line by line with prices."""
+        return _Run(self, choice).run()
 
-    def method(self, op: str, sources: tuple[Value, ...], targets: tuple[Value, ...]) -> str | None:
-        """The cheapest method of one message."""
+    def seconds(self, lines: list[Line], objective: str) -> float:
+        """What `hapdsl.cost.evaluate` says of a program that consists of these lines, without making it."""
+        if objective == "overlap":
+            return float(simulate(lines, self.pricer)[1].max(initial=0.0))
+        return float(sum(s.seconds for s in stages_of(lines)))
+
+    def fits(self, lines: list[Line]) -> bool:
+        """Does every device's peak fit into its memory?"""
+        if self._roomy():
+            return True
+        return bool((measure(self.training, lines, self.pricer).peak <= self.cluster.memories).all())
+
+    def _roomy(self) -> bool:
+        """Would every device hold every tensor whole in all placements at once, and a message of them all?"""
+        each = sum(t.bytes * (len(t.shape) + 3 + len(self.cluster)) for t in self.training.tensors.values())
+        return each <= float(self.cluster.memories.min())
+
+    # -- lines, remembered -----------------------------------------------------------
+
+    def compute(self, k: int, node: Node, rule: Rule) -> Line:
+        found = self._computes.get((k, id(rule)))
+        if found is None:
+            found = self._computes[k, id(rule)] = (rule, self.pricer.line(instruction(node, rule)))
+        return found[1]
+
+    def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> Line:
+        key = (name, placement, section, repeat)
+        found = self._others.get(key)
+        if found is None:
+            kind = LOADED[self.training.tensors[name].kind]
+            made = Instruction(kind, (), (Value(name, (placement,)),), section, repeat=repeat)
+            found = self._others[key] = self.pricer.line(made)
+        return found
+
+    def message(self, group: tuple[_Waiting, ...], section: str, repeat: Turn) -> Line:
+        """One message (or local conversion) by its cheapest method, or the one a person wrote."""
+        key = (*[(w.tensor, w.source, w.target) for w in group], section, repeat)
+        found = self._others.get(key)
+        if found is None:
+            sources = tuple(Value(w.tensor, (w.source,)) for w in group)
+            targets = tuple(Value(w.tensor, (w.target,)) for w in group)
+            kind = group[0].kind
+            method = group[0].method or self._method(kind, sources, targets)
+            made = Instruction(kind, sources, targets, section, method=method, repeat=repeat)
+            found = self._others[key] = self.pricer.line(made)
+        return found
+
+    def _method(self, op: str, sources: tuple[Value, ...], targets: tuple[Value, ...]) -> str | None:
         if op not in COLLECTIVES:
             return None
-        before = sum(self.bytes(v) for v in sources)
-        after = sum(self.bytes(v) for v in targets)
+        before, after = (sum(self.pricer.slot_bytes(self.pricer.slot(v)) for v in side) for side in (sources, targets))
         shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(op, before)
         total = float(np.max(shares) if op == "all_reduce" else np.sum(shares))
         return best_method(op, shares, total, self.cluster)[0]
+
+    def waits(self, name: str, source: Placement, offer: Offer) -> tuple[_Waiting, ...]:
+        """The conversions that make `offer` from `source`, in order."""
+        key = (name, source, offer)
+        found = self._waits.get(key)
+        if found is None:
+            route = self.conversions.route(name, source, offer)
+            assert route is not None, f"{name}: {offer} can't be made from {source}"
+            found = self._waits[key] = tuple(self.wait(name, p, q) for p, q in route[1])
+        return found
+
+    def wait(self, name: str, source: Placement, target: Placement) -> _Waiting:
+        kind = conversion(source, target)
+        assert kind is not None, f"nothing turns {name}@{source} into @{target}"
+        method = self.wish(name).methods.get(target)
+        return _Waiting(name, source, target, kind, self.training.tensors[name].bytes, method)
 
 
 class _Run:
@@ -74,13 +142,13 @@ class _Run:
     def __init__(self, scheduler: Scheduler, choice: Choice) -> None:
         self.s, self.choice = scheduler, choice
         self.training = scheduler.training
-        self.out: list[Instruction] = []
+        self.out: list[Line] = []
         self.have: dict[str, list[Placement]] = {}
         self.gradients: list[_Waiting] = []
         self.updated: list[_Waiting] = []
         self.gathers = self._gathers()
 
-    def run(self) -> list[Instruction]:
+    def run(self) -> list[Line]:
         section = "forward"
         for k, node in enumerate(self.training.nodes):
             if node.section != section:
@@ -89,31 +157,33 @@ class _Run:
             self.node(k, node)
         self.flush(self.gradients, section)
         self.flush(self.updated, "update")
-        for tensor in self.training.tensors.values():  # a parameter that nothing reads is still loaded
-            if tensor.kind in ("param", "state") and tensor.name not in self.have and tensor.name in self.training.updates:
-                self.load(tensor.name, R, "forward", ())
         return self.out
 
     # -- loads ------------------------------------------------------------------------
 
     def _gathers(self) -> list[str]:
         """Parameters that must be converted before they are read, in the order of their first readers."""
-        found: dict[str, None] = {}
-        for node in self.training.nodes:
-            for name in node.inputs:
-                held = self.choice.held.get(name)
-                if held is not None and any(not provides((held,), p) for p in self.choice.offered[name]):
-                    found.setdefault(name)
-        return list(found)
+        convert = {
+            name
+            for name, held in self.choice.held.items()
+            if any(p != held and (p in self.asked(name) or not provides((held,), p)) for p in self.choice.offered[name])
+        }
+        if not convert:
+            return []
+        return [n for n in dict.fromkeys(i for node in self.training.nodes for i in node.inputs) if n in convert]
+
+    def asked(self, name: str) -> Offer:
+        """Placements that a person wants to see made."""
+        wish = self.s.wish(name)
+        return (*wish.made, *wish.wanted)
 
     def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> None:
-        if placement in self.have.get(name, ()):
-            return
-        kind = LOADED[self.training.tensors[name].kind]
-        self.out.append(Instruction(kind, (), (Value(name, (placement,)),), section, repeat=self.turn(name, repeat)))
-        self.have.setdefault(name, []).append(placement)
+        if placement not in self.have.get(name, ()):
+            self.out.append(self.s.load(name, placement, section, self.turn(name, repeat)))
+            self.have.setdefault(name, []).append(placement)
 
-    def turn(self, name: str, repeat: Turn) -> Turn:
+    @staticmethod
+    def turn(name: str, repeat: Turn) -> Turn:
         """A load stands in the turn its tensor belongs to, if that is the turn at hand."""
         return repeat if repeat and name.startswith(f"{repeat[-1][0]}.{repeat[-1][1]}.") else ()
 
@@ -125,12 +195,12 @@ class _Run:
         group: list[_Waiting] = []
         size = 0
         while self.gathers and (not group or size < self.s.bucket):
-            following = self.gathers[0]
-            self.load(following, self.choice.held[following], section, repeat)
-            for wait in self.waits(following, self.choice.held[following], self.choice.offered[following]):
-                group.append(wait)
-                size += wait.bytes
-            self.gathers.pop(0)
+            following = self.gathers.pop(0)
+            held = self.choice.held[following]
+            self.load(following, held, section, repeat)
+            more = self.s.waits(following, held, self.choice.offered[following])
+            group += more
+            size += sum(w.bytes for w in more)
         self.flush(group, section, repeat)
 
     # -- calls ------------------------------------------------------------------------
@@ -138,8 +208,9 @@ class _Run:
     def node(self, k: int, node: Node) -> None:
         rule = self.choice.rules[k]
         for name, placement in zip(node.inputs, rule.inputs, strict=True):
-            self.read(name, placement, node)
-        self.out.append(Space.instruction(node, rule))
+            if placement not in self.have.get(name, ()):
+                self.read(name, placement, node)
+        self.out.append(self.s.compute(k, node, rule))
         for name, placement in zip(node.outputs, rule.outputs, strict=True):
             self.have.setdefault(name, []).append(placement)
             self.made(name, placement, node)
@@ -148,64 +219,43 @@ class _Run:
         """See that a value is at hand: load it, or cut it from what is offered."""
         kind = self.training.tensors[name].kind
         if kind in ("input", "state", "seed"):
-            self.load(name, placement, node.section, node.repeat)
+            for p in (*self.asked(name), R if placement.kind == "P" else placement):
+                self.load(name, p, node.section, node.repeat)
         elif name in self.choice.held and name not in self.have:
             self.param(name, node.section, node.repeat)
         if placement not in self.have[name]:
-            self.convert((_Waiting(Value(name, (R,)), Value(name, (placement,)), 0),), node.section, node.repeat)
+            self.convert((self.s.wait(name, R, placement),), node.section, node.repeat)
 
     def made(self, name: str, placement: Placement, node: Node) -> None:
-        offer = self.choice.offered.get(name)
         if name in self.s.buckets.updated:
-            old = node.inputs[0]
-            self.updated += self.waits(name, placement, (self.choice.held[old],))
-        elif offer is not None and name in self.s.buckets.gradients:
-            self.gradients += self.waits(name, placement, offer)
+            old = next(n for n in node.inputs if self.training.updates.get(n) == name)
+            self.updated += self.s.waits(name, placement, (self.choice.held[old],))
+            return
+        offer = self.choice.offered.get(name)
+        if offer is None:
+            return
+        waits = self.s.waits(name, placement, offer)
+        if name in self.s.buckets.gradients:
+            self.gradients += waits
             if sum(w.bytes for w in self.gradients) >= self.s.bucket:
                 self.flush(self.gradients, node.section, node.repeat)
-        elif offer is not None:
-            for wait in self.waits(name, placement, offer):
+        else:
+            for wait in waits:
                 self.convert((wait,), node.section, node.repeat)
 
     # -- conversions ------------------------------------------------------------------
-
-    def waits(self, name: str, source: Placement, offer: Offer) -> list[_Waiting]:
-        found = steps(source, offer, lambda p, q: self.seconds(name, p, q))
-        assert found is not None, f"{name}: {offer} can't be made from {source}"
-        size = self.training.tensors[name].bytes
-        return [_Waiting(Value(name, (p,)), Value(name, (q,)), size) for p, q in found[1]]
-
-    def seconds(self, name: str, source: Placement, target: Placement) -> float:
-        kind = conversion(source, target)
-        assert kind is not None
-        return float(self.s.pricer.price(_message(kind, [_Waiting(Value(name, (source,)), Value(name, (target,)), 0)])).seconds.max())
 
     def flush(self, waiting: list[_Waiting], section: str, repeat: Turn = ()) -> None:
         """Send what waits: one message per kind of conversion, in the order of first appearance."""
         rest = list(waiting)
         waiting.clear()
         while rest:
-            ready = [w for w in rest if w.source.placement[0] in self.have.get(w.source.tensor, ())]
-            kind = _kind(ready[0])
-            group = [w for w in ready if _kind(w) == kind]
+            ready = [w for w in rest if w.source in self.have.get(w.tensor, ())]
+            group = [w for w in ready if (w.kind, w.method) == (ready[0].kind, ready[0].method)]
             self.convert(tuple(group), section, repeat)
             rest = [w for w in rest if w not in group]
 
     def convert(self, group: tuple[_Waiting, ...], section: str, repeat: Turn) -> None:
-        kind = _kind(group[0])
-        sources, targets = tuple(w.source for w in group), tuple(w.target for w in group)
-        method = self.s.method(kind, sources, targets)
-        self.out.append(Instruction(kind, sources, targets, section, method=method, repeat=repeat))
+        self.out.append(self.s.message(group, section, repeat))
         for w in group:
-            self.have.setdefault(w.target.tensor, []).append(w.target.placement[0])
-
-
-def _kind(wait: _Waiting) -> str:
-    kind = conversion(wait.source.placement[0], wait.target.placement[0])
-    assert kind is not None
-    return kind
-
-
-def _message(kind: str, group: list[_Waiting]) -> Instruction:
-    return Instruction(kind, tuple(w.source for w in group), tuple(w.target for w in group))
-
+            self.have.setdefault(w.tensor, []).append(w.target)

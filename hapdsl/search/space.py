@@ -22,26 +22,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hapdsl.cluster.hardware import Cluster
-from hapdsl.cost.collectives import best_method
 from hapdsl.cost.pricing import Pricer
-from hapdsl.graph.program import Instruction, Layout, Value, conversion
+from hapdsl.graph.program import Instruction, Layout, Value
 from hapdsl.graph.training import Node, TrainingGraph
-from hapdsl.search.messages import frictionless
-from hapdsl.search.offers import steps
-from hapdsl.search.structure import Choice, Restriction, Structure
+from hapdsl.search import footprint
+from hapdsl.search.conversions import Conversions
+from hapdsl.search.offers import Offer
+from hapdsl.search.restriction import Restriction
+from hapdsl.search.structure import Choice, Structure
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
+
+Table = NDArray[np.float64]
 
 
 class Space:
     """The choices of one training graph under given shares on one cluster (one mesh axis).
 
     `graph` is the factor graph; `choice(assignment)` reads an assignment. Devices with equal speeds and shares
-    are one component of the prices; `groups[k]` lists the devices of component k. Under the overlapped objective communication
-    is one more component: a step takes at least as long as any device computes, and as all collectives take together, so at least
-    any mean of these. `structure` may be passed on from another space of the same graph and restriction.
+    are one component of the prices; `groups[k]` lists the devices of component k. Under the overlapped objective
+    communication is one more component: a step takes at least as long as any device computes, and as all collectives
+    take together, so at least any mean of these. `timed` are the components whose prices add up to one.
+
+    With `memory`, each group has two more components (`footprint`), `held`, whose prices are seconds per memory of the
+    device. `structure` may be passed on from another space of the same graph and restriction.
     """
 
     def __init__(
@@ -52,26 +59,28 @@ class Space:
         restriction: Restriction | None = None,
         objective: str = "sync",
         structure: Structure | None = None,
+        memory: bool = False,
     ) -> None:
         self.training, self.layout, self.cluster, self.objective = training, layout, cluster, objective
         self.structure = structure or Structure(training, restriction)
         self.pricer = Pricer(training, layout, cluster)
-        self.buckets = self.structure.buckets
+        self.conversions = self.make_conversions()
         self.rules, self.offers, self.holds = self.structure.rules, self.structure.offers, self.structure.holds
         self.rule_variable, self.offer_variable = self.structure.rule_variable, self.structure.offer_variable
-        self.light = frictionless(cluster)
-        self.biggest = int(np.sum([self._shares(c) for c in training.classes], axis=0).argmax()) if training.classes else 0
-        self.groups = self._alike()
+        self.groups = self.alike()
+        self.timed = range(len(self.groups) + (objective == "overlap"))
+        self.held = range(len(self.timed), len(self.timed) + 2 * len(self.groups) * memory)
         self.graph = self.structure.base.copy()
-        self._seconds: dict[tuple[object, ...], float] = {}
-        self._tables: dict[object, np.ndarray] = {}
+        self._tables: dict[object, Table] = {}
         self._price()
 
-    def _shares(self, cls: str) -> np.ndarray:
-        shares = self.layout.shares[cls][(0,)]
-        return shares / max(1, int(shares.sum()))
+    # What a subclass prices otherwise.
 
-    def _alike(self) -> list[list[int]]:
+    def make_conversions(self) -> Conversions:
+        return Conversions(self.structure, self.layout, self.cluster, self.pricer)
+
+    def alike(self) -> list[list[int]]:
+        """Devices of one kind that hold the same share of every class, grouped."""
         kind = {d: k for k, kind in enumerate(self.cluster.kinds()) for d in kind}
         found: dict[tuple[object, ...], list[int]] = {}
         for device in range(len(self.cluster)):
@@ -79,106 +88,73 @@ class Space:
             found.setdefault(key, []).append(device)
         return list(found.values())
 
+    def compute(self, k: int) -> Table:
+        """Seconds of call k, float array [groups, rules]."""
+        node = self.training.nodes[k]
+        first = [group[0] for group in self.groups]
+        return np.stack([self.pricer.price(instruction(node, r)).seconds[first] for r in self.rules[k]], axis=1)
+
     # -- factors ---------------------------------------------------------------------
 
     def _price(self) -> None:
         for k, variable in enumerate(self.rule_variable):
-            kind = ("compute", self.structure.node_kind[k])
-            if kind not in self._tables:
-                self._tables[kind] = self._frozen(self._with_communication(self._compute(k)))
-            self.graph.priced_factor((variable,), self._tables[kind])
+            key = ("compute", self.structure.node_kind[k])
+            if key not in self._tables:
+                self._tables[key] = self._wide(self.compute(k), range(len(self.groups)))
+            self.graph.priced_factor((variable,), self._tables[key])
         for give in self.structure.gives:
             if give.kind not in self._tables:
-                costs = [[self._made(give.name, p, o) for o in self.offers[give.name]] for p in give.given]
-                self._tables[give.kind] = self._frozen(self._communication(np.array(costs)))
+                self._tables[give.kind] = self._communication(give.name, give.given, self.offers[give.name])
             self._communicate(give.scope, self._tables[give.kind])
         for name in self.holds:
             self._param(name)
         for kind, flag in self.structure.flags.items():
-            self._communicate((flag,), self._communication(np.array([0.0, self._latency(kind)])))
+            self._communicate((flag,), self._seconds(np.array([0.0, self.conversions.split.floor(kind)])))
+        for scope, table in footprint.tables(self) if self.held else ():
+            self.graph.priced_factor(scope, self._wide(table, self.held))
 
-    @staticmethod
-    def _frozen(table: np.ndarray) -> np.ndarray:
-        table = np.ascontiguousarray(table)
+    def _wide(self, table: Table, components: range) -> Table:
+        """A table of some components, with zeros for the others; read-only."""
+        count = len(self.timed) + len(self.held)
+        whole = np.zeros((count, *table.shape[1:]))
+        whole[components.start : components.stop] = table
+        whole.flags.writeable = False
+        return whole
+
+    def _seconds(self, table: Table) -> Table:
+        """Seconds of collectives add to the synchronous cost; under overlap they are a component of their own."""
+        if self.objective == "overlap":
+            return self._wide(table[None], range(len(self.groups), len(self.groups) + 1))
         table.flags.writeable = False
         return table
 
-    def _communication(self, seconds: np.ndarray) -> np.ndarray:
-        """Seconds of collectives add to the synchronous cost; under overlap they are a component of their own."""
-        if self.objective == "sync":
-            return seconds
-        forbidden = np.where(np.isinf(seconds), np.inf, 0.0)
-        return np.stack([*[forbidden] * len(self.groups), seconds])
-
-    def _communicate(self, scope: tuple[int, ...], table: np.ndarray) -> None:
+    def _communicate(self, scope: tuple[int, ...], table: Table) -> None:
         if self.objective == "sync":
             self.graph.factor(scope, table)
         else:
             self.graph.priced_factor(scope, table)
 
-    def _with_communication(self, seconds: np.ndarray) -> np.ndarray:
-        return seconds if self.objective == "sync" else np.concatenate([seconds, np.zeros((1, *seconds.shape[1:]))])
-
-    def _compute(self, k: int) -> np.ndarray:
-        """Seconds of call k, float array [components, rules]."""
-        node = self.training.nodes[k]
-        first = [group[0] for group in self.groups]
-        return np.stack([self.pricer.price(self.instruction(node, r)).seconds[first] for r in self.rules[k]], axis=1)
-
-    @staticmethod
-    def instruction(node: Node, rule: Rule) -> Instruction:
-        """The compute instruction of a call under a rule."""
-        inputs = tuple(Value(n, (p,)) for n, p in zip(node.inputs, rule.inputs, strict=True))
-        outputs = tuple(Value(n, (p,)) for n, p in zip(node.outputs, rule.outputs, strict=True))
-        return Instruction(node.op, inputs, outputs, node.section, node, repeat=node.repeat)
-
-    def _made(self, name: str, source: Placement, offer: tuple[Placement, ...]) -> float:
-        found = steps(source, offer, lambda p, q: self.step_seconds(name, p, q))
-        return np.inf if found is None else found[0]
+    def _communication(self, name: str, given: Sequence[Placement], offered: Sequence[Offer]) -> Table:
+        """Seconds to make each offered set from each given placement, inf where there is no way."""
+        routes = [[self.conversions.route(name, p, o) for o in offered] for p in given]
+        return self._seconds(np.array([[np.inf if r is None else r[0] for r in row] for row in routes]))
 
     def _param(self, name: str) -> None:
         structure = self.structure
         variable, pairs, kind = self.offer_variable[name], self.holds[name], structure.tensor_kind[name]
         key: tuple[object, ...] = ("held", kind, pairs)
         if key not in self._tables:
-            self._tables[key] = self._frozen(self._communication(np.array([self._made(name, h, o) for h, o in pairs])))
+            routes = [self.conversions.route(name, h, o) for h, o in pairs]
+            self._tables[key] = self._seconds(np.array([np.inf if r is None else r[0] for r in routes]))
         self._communicate((variable,), self._tables[key])
-        update = structure.update_of.get(name)
-        if update is not None:
-            new, rules = self.training.updates[name], self.rules[update]
-            key = ("new", kind, pairs, rules)
+        new = self.training.updates.get(name)
+        if new is not None:
+            k, j = structure.maker(new)
+            given = tuple(r.outputs[j] for r in self.rules[k])
+            key = ("new", structure.tensor_kind[new], pairs, given)
             if key not in self._tables:
-                costs = [[self._made(new, r.outputs[0], (h,)) for h, _ in pairs] for r in rules]
-                self._tables[key] = self._frozen(self._communication(np.array(costs)))
-            self._communicate((self.rule_variable[update], variable), self._tables[key])
-
-    # -- prices of collectives ---------------------------------------------------------
-
-    def _latency(self, kind: str) -> float:
-        """Seconds of an empty message; 0 where a measured curve takes the formula's place."""
-        if any(name.startswith(kind) for name in self.cluster.measured):
-            return 0.0
-        return best_method(kind, np.zeros(len(self.cluster)), 0.0, self.cluster)[1]
-
-    def step_seconds(self, name: str, source: Placement, target: Placement) -> float:
-        """Seconds of one collective, by its cheapest method; without latency where it may share a message."""
-        key = (self.structure.tensor_kind[name], source, target)
-        found = self._seconds.get(key)
-        if found is None:
-            joins = self.buckets.joins(name)
-            kind = conversion(source, target)
-            assert kind is not None
-            before, after = (self.pricer.slot_bytes(self.pricer.slot(Value(name, (p,)))) for p in (source, target))
-            shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(kind, before)
-            total = float(shares.max() if kind == "all_reduce" else shares.sum())
-            if joins:  # what shares a message is priced at the largest share of all, which is one device's
-                shares = np.full_like(shares, shares[self.biggest])
-            found = self._seconds[key] = self.cheapest(kind, shares, total, joins)
-        return found
-
-    def cheapest(self, kind: str, shares: np.ndarray, total: float, joins: bool) -> float:
-        """Seconds by the cheapest method; `joins`: without latency."""
-        return best_method(kind, shares, total, self.light if joins else self.cluster)[1]
+                self._tables[key] = self._communication(new, given, [(h,) for h, _ in pairs])
+            self._communicate((self.rule_variable[k], variable), self._tables[key])
 
     # -- reading an assignment ----------------------------------------------------------
 
@@ -186,3 +162,9 @@ class Space:
         """The choices that an assignment stands for."""
         return self.structure.choice(tuple(assignment))
 
+
+def instruction(node: Node, rule: Rule) -> Instruction:
+    """The compute instruction of a call under a rule."""
+    inputs = tuple(Value(n, (p,)) for n, p in zip(node.inputs, rule.inputs, strict=True))
+    outputs = tuple(Value(n, (p,)) for n, p in zip(node.outputs, rule.outputs, strict=True))
+    return Instruction(node.op, inputs, outputs, node.section, node, repeat=node.repeat)

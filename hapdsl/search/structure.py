@@ -18,12 +18,11 @@ from hapdsl.search.eliminate import Order, order
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.messages import Buckets
 from hapdsl.search.offers import Offer, feasible, offers, provides
+from hapdsl.search.restriction import NOTHING, Restriction, Wish
 from hapdsl.theory.placements import Placement, R, S
 from hapdsl.theory.rules import Rule
 
 Held = tuple[Placement, Offer]
-Allow = Callable[[Node, Rule], bool]
-AllowHeld = Callable[[str, Placement], bool]
 LOADED_ONLY = ("input", "state", "seed")
 PARAMS = ("param", "frozen", "buffer")
 SHARED_MESSAGES = ("all_reduce", "reduce_scatter", "all_gather")
@@ -41,14 +40,6 @@ class Choice:
     held: Mapping[str, Placement]
 
 
-@dataclass
-class Restriction:
-    """A part of the space: `allow(call, rule)`, `allow_held(param, placement)`, both True everywhere by default."""
-
-    allow: Allow = lambda node, rule: True
-    allow_held: AllowHeld = lambda param, placement: True
-
-
 @dataclass(frozen=True)
 class Gives:
     """Call `node` makes tensor `name` (its output `output`): a price over (rule, offered set), by `kind`."""
@@ -62,10 +53,11 @@ class Gives:
 class Structure:
     """Variables and exclusions of one training graph's choices (see the module).
 
-    `base` is the factor graph without prices. `rules[k]` are the values of call k's variable `rule_variable[k]`; `offers[t]` those of
-    a computed tensor, `holds[p]` the (held, offered) pairs of a parameter, in `offer_variable`. `gives`, `params` and `updates` say
-    where prices of collectives belong. `messages` are the kinds of shared message whose latency is to count; each doubles tables,
-    and one that weighs nothing is better left out, which only lowers the bound.
+    `base` is the factor graph without prices. `rules[k]` are the values of call k's variable `rule_variable[k]`;
+    `offers[t]` those of a computed tensor, `holds[p]` the (held, offered) pairs of a parameter, in `offer_variable`.
+    `gives` says where prices of collectives belong. `messages` are the kinds of shared message whose latency is to
+    count; each doubles tables, and one that weighs nothing is better left out, which only lowers the bound.
+    `impossible` names the calls and tensors for which the restriction leaves nothing: then nothing is allowed at all.
     """
 
     def __init__(
@@ -82,7 +74,7 @@ class Structure:
         self.holds: dict[str, tuple[Held, ...]] = {}
         self.offer_variable: dict[str, int] = {}
         self.gives: list[Gives] = []
-        self.update_of = {node.inputs[0]: k for k, node in enumerate(training.nodes) if node.section == "update"}
+        self.impossible: list[str] = []
         self._numbers: dict[object, int] = {}
         self._tables: dict[tuple[object, ...], np.ndarray] = {}
         self._rules_of: dict[tuple[object, ...], tuple[Rule, ...]] = {}
@@ -108,7 +100,8 @@ class Structure:
 
     def _tensor_key(self, name: str) -> tuple[object, ...]:
         tensor = self.training.tensors[name]
-        return ("tensor", tensor.shape, tensor.dtype, tensor.classes, tensor.kind, self.buckets.joins(name))
+        own = name if name in self.restriction.wishes else None
+        return ("tensor", tensor.shape, tensor.dtype, tensor.classes, tensor.kind, self.buckets.joins(name), own)
 
     def _call_key(self, node: Node) -> tuple[object, ...]:
         instance = node.instance
@@ -122,42 +115,40 @@ class Structure:
     def _call_variables(self) -> None:
         for node in self.training.nodes:
             key = self._call_key(node)
-            possible = self._rules_of.get(key)
-            if possible is None:
-                possible = self._rules_of[key] = tuple(r for r in node.rules if self._possible(node, r))
-            rules = tuple(r for r in possible if self.restriction.allow(node, r)) or possible[:1]
-            self.rules.append(rules)
-            self.node_kind.append(self._number((key, rules)))
-            self.rule_variable.append(self.base.variable(f"rule {node.outputs[0]}", len(rules)))
+            every = self._rules_of.get(key)
+            if every is None:
+                every = self._rules_of[key] = tuple(r for r in node.rules if possible(self.training, node, r))
+            rules = tuple(r for r in every if self.restriction.allow(node, r))
+            self.rules.append(rules or every[:1])
+            self.node_kind.append(self._number((key, self.rules[-1])))
+            self.rule_variable.append(self._variable("rule", node.outputs[0], len(rules)))
 
-    def _possible(self, node: Node, rule: Rule) -> bool:
-        """Every shard in whole units of its class; what is loaded as it can be loaded."""
-        loaded = (*LOADED_ONLY, *PARAMS)
-        for names, placements in ((node.inputs, rule.inputs), (node.outputs, rule.outputs)):
-            for name, p in zip(names, placements, strict=True):
-                tensor = self.training.tensors[name]
-                if p.kind == "S":
-                    cls = tensor.classes[p.dim]
-                    if cls is None or self.training.classes[cls].units == 1:
-                        return False
-                if p.kind == "P" and tensor.kind in loaded and names is node.inputs:
-                    return False
-        return True
+    def _variable(self, what: str, name: str, size: int) -> int:
+        """A variable; one that has no value left gets one that is forbidden."""
+        variable = self.base.variable(f"{what} {name}", max(1, size))
+        if not size:
+            self.impossible.append(name)
+            self.base.factor((variable,), [np.inf])
+        return variable
+
+    def wish(self, name: str) -> Wish:
+        return self.restriction.wishes.get(name, NOTHING)
 
     def _tensor_variables(self) -> None:
         training = self.training
         for name, tensor in training.tensors.items():
-            readers = training.readers[name]
-            if not readers or tensor.kind in LOADED_ONLY:
+            readers, wish = training.readers[name], self.wish(name)
+            if tensor.kind in LOADED_ONLY or name in self.buckets.updated or not (readers or wish.made or wish.wanted):
                 continue
-            found = offers(self._read_as(name, readers), len(readers))
+            found = offers(self._read_as(name, readers), len(readers), wish.made, wish.wanted)
             if tensor.kind in PARAMS:
-                held = [p for p in (R, *(S(d) for d in training.shardable(name))) if self.restriction.allow_held(name, p)]
-                self.holds[name] = tuple((h, o) for h in held for o in found if feasible(h, o))
-                self.offer_variable[name] = self.base.variable(f"held {name}", len(self.holds[name]))
+                held = (p for p in (R, *map(S, training.shardable(name))) if self.restriction.allow_held(name, p))
+                pairs = tuple((h, o) for h in held for o in found if feasible(h, o) and wish.granted(h, o))
+                self.holds[name] = pairs or ((R, (R,)),)
+                self.offer_variable[name] = self._variable("held", name, len(pairs))
             else:
                 self.offers[name] = found
-                self.offer_variable[name] = self.base.variable(f"offer {name}", len(found))
+                self.offer_variable[name] = self._variable("offer", name, len(found))
 
     def _read_as(self, name: str, readers: tuple[int, ...]) -> tuple[Placement, ...]:
         """All placements that some reader's rule takes, sorted."""
@@ -198,6 +189,23 @@ class Structure:
                     kind = self._number(("gives", self.node_kind[k], j, self.offers[name], self.tensor_kind[name]))
                     given = tuple(r.outputs[j] for r in self.rules[k])
                     self.gives.append(Gives((variable, self.offer_variable[name]), name, kind, given))
+                    if self.wish(name).wanted:
+                        self._grant(self.gives[-1].scope, name, given, self.offers[name])
+        for name, pairs in self.holds.items():
+            new = self.training.updates.get(name)
+            if new is not None and self.wish(new).wanted:
+                k, j = self.maker(new)
+                given = tuple(r.outputs[j] for r in self.rules[k])
+                self._grant((self.rule_variable[k], self.offer_variable[name]), new, given, tuple((h,) for h, _ in pairs))
+
+    def _grant(self, scope: tuple[int, int], name: str, given: tuple[Placement, ...], offered: tuple[Offer, ...]) -> None:
+        wish = self.wish(name)
+        self.base.factor(scope, [[0.0 if wish.granted(p, o) else np.inf for o in offered] for p in given])
+
+    def maker(self, name: str) -> tuple[int, int]:
+        """The call that makes a tensor, and which of its outputs it is."""
+        k = self.training.producer[name]
+        return k, self.training.nodes[k].outputs.index(name)
 
     def _reads(self, k: int, places: tuple[int, ...], offered: tuple[Offer, ...]) -> np.ndarray:
         return np.array(
@@ -212,26 +220,21 @@ class Structure:
         Without flags, the latency of grouped collectives would be missing from the bound altogether.
         """
         self.flags: dict[str, int] = {}
-        parts = {
-            "all_reduce": self.buckets.gradients,
-            "reduce_scatter": self.buckets.gradients,
-            "all_gather": self.buckets.params | self.buckets.updated,
-        }
+        self.needs: dict[str, list[tuple[tuple[int, ...], np.ndarray]]] = {}
         for kind in self.messages:
-            for scope, table in self._needs(kind, parts[kind]):
-                if not table.any():
-                    continue
+            self.needs[kind] = [(scope, table) for scope, table in self._needs(kind) if table.any()]
+            for scope, table in self.needs[kind]:
                 if kind not in self.flags:
                     self.flags[kind] = self.base.variable(f"message {kind}", 2)
                 key = ("flag", table.shape, table.tobytes())
                 masked = self.table(key, lambda t=table: np.stack([np.where(t, np.inf, 0.0), np.zeros(t.shape)], axis=-1))  # type: ignore[misc]
                 self.base.factor((*scope, self.flags[kind]), masked)
 
-    def _needs(self, kind: str, tensors: set[str]) -> list[tuple[tuple[int, ...], np.ndarray]]:
+    def _needs(self, kind: str) -> list[tuple[tuple[int, ...], np.ndarray]]:
         """Where the choices of some variables can't do without a message of `kind`: (variables, bool table)."""
         found: list[tuple[tuple[int, ...], np.ndarray]] = []
         for give in self.gives:
-            if give.name in tensors:
+            if self.buckets.joins(give.name):
                 offered = self.offers[give.name]
                 table = self.table(
                     ("needs", kind, give.kind),
@@ -239,17 +242,17 @@ class Structure:
                 )
                 found.append((give.scope, table))
         for name, pairs in self.holds.items():
-            if name in tensors:
-                table = self.table(("needs held", kind, pairs), lambda pairs=pairs: np.array([_needed(kind, h, o) for h, o in pairs]))  # type: ignore[misc]
-                found.append(((self.offer_variable[name],), table))
-                update = self.update_of.get(name)
-                if update is not None:
-                    rules = self.rules[update]
-                    table = self.table(
-                        ("needs new", kind, pairs, rules),
-                        lambda pairs=pairs, rules=rules: np.array([[_needed(kind, r.outputs[0], (h,)) for h, _ in pairs] for r in rules]),  # type: ignore[misc]
-                    )
-                    found.append(((self.rule_variable[update], self.offer_variable[name]), table))
+            table = self.table(("needs held", kind, pairs), lambda pairs=pairs: np.array([_needed(kind, h, o) for h, o in pairs]))  # type: ignore[misc]
+            found.append(((self.offer_variable[name],), table))
+            new = self.training.updates.get(name)
+            if new is not None:
+                k, j = self.maker(new)
+                given = tuple(r.outputs[j] for r in self.rules[k])
+                table = self.table(
+                    ("needs new", kind, pairs, given),
+                    lambda pairs=pairs, given=given: np.array([[_needed(kind, p, (h,)) for h, _ in pairs] for p in given]),  # type: ignore[misc]
+                )
+                found.append(((self.rule_variable[k], self.offer_variable[name]), table))
         return found
 
     # -- reading an assignment ----------------------------------------------------------
@@ -264,7 +267,40 @@ class Structure:
         return Choice(rules, offered, held)
 
 
+    def assignment(self, choice: Choice) -> tuple[int, ...]:
+        """The cheapest assignment that stands for some choices. Raises ValueError where they lie outside this space."""
+        found = [0] * len(self.base.sizes)
+        for rules, v, rule in zip(self.rules, self.rule_variable, choice.rules, strict=True):
+            found[v] = rules.index(rule)
+        for name, options in self.offers.items():
+            found[self.offer_variable[name]] = options.index(choice.offered[name])
+        for name, pairs in self.holds.items():
+            found[self.offer_variable[name]] = pairs.index((choice.held[name], choice.offered[name]))
+        for kind, flag in self.flags.items():
+            found[flag] = int(any(table[tuple(found[v] for v in scope)] for scope, table in self.needs[kind]))
+        return tuple(found)
+
+
 def _needed(kind: str, source: Placement, offer: Offer) -> bool:
     """Can `offer` be made from `source`, but not without a message of `kind`?"""
     return feasible(source, offer) and not feasible(source, offer, without=kind)
 
+
+def possible(training: TrainingGraph, node: Node, rule: Rule) -> bool:
+    """Shards in whole units of a class that has several; loaded tensors as they can be; state left as it is held.
+
+    What is loaded can be made partial sums (one device keeps), which helps only beside partial sums that were computed:
+    a rule that reads nothing else as `P` costs what the replicated rule does and gives less.
+    """
+    for names, placements in ((node.inputs, rule.inputs), (node.outputs, rule.outputs)):
+        for name, p in zip(names, placements, strict=True):
+            cls = training.tensors[name].classes[p.dim] if p.kind == "S" else None
+            if p.kind == "S" and (cls is None or training.classes[cls].units == 1):
+                return False
+    partial = {training.tensors[n].kind for n, p in zip(node.inputs, rule.inputs, strict=True) if p.kind == "P"}
+    if partial & {"state", "seed"} or (partial and "value" not in partial):
+        return False
+    held = dict(zip(node.inputs, rule.inputs, strict=True))
+    given = dict(zip(node.outputs, rule.outputs, strict=True))
+    states = [n for n in node.inputs if training.tensors[n].kind == "state" and n in training.updates]
+    return all(given.get(training.updates[n], held[n]) == held[n] for n in states)

@@ -1,0 +1,76 @@
+"""What it costs to turn what a call gives into what a tensor is offered as; the same answers for bound and schedule."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hapdsl.cluster.hardware import Cluster
+from hapdsl.cost.collectives import best_method
+from hapdsl.cost.pricing import Pricer
+from hapdsl.graph.program import Layout, Value, conversion
+from hapdsl.search.messages import Split
+from hapdsl.search.offers import Offer, Route, steps
+from hapdsl.search.structure import Structure
+from hapdsl.theory.placements import Placement
+
+Sizes = NDArray[np.int64] | NDArray[np.float64]
+
+
+class Conversions:
+    """Prices of single conversions, and the cheapest routes, under given shares; remembered by kind of tensor.
+
+    A conversion by itself costs what the exact evaluator says. One that may share a message costs what it adds to any
+    message at least: its bytes on one device, without latency.
+    """
+
+    def __init__(self, structure: Structure, layout: Layout, cluster: Cluster, pricer: Pricer) -> None:
+        self.structure, self.layout, self.cluster, self.pricer = structure, layout, cluster, pricer
+        self.training, self.buckets = structure.training, structure.buckets
+        self._prices: dict[tuple[int, Placement, Placement], float] = {}
+        self._routes: dict[tuple[int, Placement, Offer], Route | None] = {}
+
+    @cached_property
+    def split(self) -> Split:
+        return Split(self.cluster, self.buckets.smallest)
+
+    @cached_property
+    def biggest(self) -> int:
+        """The device that holds most of everything.
+
+        A message is as long as its largest share of all operands together, so at least as long as the sum of what one
+        device has of each. Any device is right; this one is a good guess.
+        """
+        parts = [s[(0,)] / max(1, int(s[(0,)].sum())) for s in self.layout.shares.values()]
+        return int(np.sum(parts, axis=0).argmax()) if parts else 0
+
+    def route(self, name: str, source: Placement, offer: Offer) -> Route | None:
+        """The cheapest way to make `offer` of a tensor from `source`; None where there is none."""
+        key = (self.structure.tensor_kind[name], source, offer)
+        if key not in self._routes:
+            sources = self.structure.wish(name).sources
+            self._routes[key] = steps(source, offer, lambda p, q: self.seconds(name, p, q), sources)
+        return self._routes[key]
+
+    def seconds(self, name: str, source: Placement, target: Placement) -> float:
+        """Seconds of one collective, by its cheapest method; without latency where it may share a message."""
+        key = (self.structure.tensor_kind[name], source, target)
+        found = self._prices.get(key)
+        if found is None:
+            kind = conversion(source, target)
+            assert kind is not None
+            shares, total = self.sizes(name, kind, source, target)
+            cluster = self.split.light if self.buckets.joins(name) else self.cluster
+            found = self._prices[key] = best_method(kind, shares, total, cluster)[1]
+        return found
+
+    def sizes(self, name: str, kind: str, source: Placement, target: Placement) -> tuple[Sizes, float]:
+        """(bytes per device, bytes in all) that decide a collective's price."""
+        before, after = (self.pricer.slot_bytes(self.pricer.slot(Value(name, (p,)))) for p in (source, target))
+        shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(kind, before)
+        total = float(shares.max() if kind == "all_reduce" else shares.sum())
+        if self.buckets.joins(name):
+            shares = np.full_like(shares, shares[self.biggest])
+        return shares, total
