@@ -8,7 +8,8 @@ import click
 
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.plan import memory_table
-from hapdsl.commands.units import indented, mib, ms, table
+from hapdsl.commands.units import indented, table
+from hapdsl.lang.amounts import in_bytes, in_seconds
 
 if TYPE_CHECKING:
     from hapdsl.cluster import Cluster
@@ -49,7 +50,7 @@ def command(out: Output, file: str, on: str | None, name: str | None) -> int:
 
 
 def _words(title: str, cluster: Cluster, cost: Cost) -> str:
-    parts = [f"{title}: synchronous {ms(cost.sync_s)}, overlapped {ms(cost.overlap_s)} a step"]
+    parts = [f"{title}: synchronous {in_seconds(cost.sync_s)}, overlapped {in_seconds(cost.overlap_s)} a step"]
     if not cost.fits:
         parts.append("  does not fit into memory")
     rows = []
@@ -57,14 +58,14 @@ def _words(title: str, cluster: Cluster, cost: Cost) -> str:
         what = "compute" if stage.collective is None else stage.collective
         method = f" {stage.method}" if stage.method in ("padded", "grouped") else ""
         tensors = ", ".join(stage.tensors[:2]) + (f" and {len(stage.tensors) - 2} more" if len(stage.tensors) > 2 else "")
-        moved = mib(stage.bytes) if stage.collective else ""
-        comm = ms(stage.comm_s) if stage.collective else ""
+        moved = in_bytes(stage.bytes) if stage.collective else ""
+        comm = in_seconds(stage.comm_s) if stage.collective else ""
         fastest, slowest = float(stage.compute_s.min()), float(stage.compute_s.max())
-        rows.append((str(k), what + method, tensors, moved, comm, ms(fastest), ms(slowest)))
+        rows.append((str(k), what + method, tensors, moved, comm, in_seconds(fastest), in_seconds(slowest)))
     head = ("stage", "collective", "tensors", "size", "takes", "compute from", "to")
     parts += ["", indented(table(head, rows, right=(0, 3, 4, 5, 6)))]
     if len(cost.stages) > SHOWN:
         rest = sum(s.seconds for s in cost.stages[SHOWN:])
-        parts.append(f"  and {len(cost.stages) - SHOWN} more stages of {ms(rest)} together (--json has them all)")
+        parts.append(f"  and {len(cost.stages) - SHOWN} more stages of {in_seconds(rest)} together (--json has them all)")
     parts += ["", indented(memory_table(cluster, cost.memory_bytes))]
     return "\n".join(parts)

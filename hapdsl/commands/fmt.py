@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from hapdsl.commands.output import Output, json_option, write_file
+from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import Diagnostic, HapError
+from hapdsl.lang.files import write_file
 
 
 @click.command("fmt")

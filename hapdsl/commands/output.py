@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -82,40 +81,6 @@ def source_of(file: str, files: Mapping[str, str]) -> str | None:
             if path is not None and path.is_file() and path.stat().st_size <= LARGEST_SHOWN:
                 return path.read_text(encoding="utf-8-sig", errors="replace")
     return None
-
-
-def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file as a whole or not at all, keeping its mode; a link keeps pointing. Raises HAP852."""
-    import tempfile
-
-    from hapdsl.lang.diagnostics import error
-    from hapdsl.lang.nodes import Span
-
-    raw = content.encode("utf-8") if isinstance(content, str) else content
-    real = Path(os.path.realpath(path))
-    temporary = None
-    try:
-        if real.exists() and not real.is_file() and not real.is_dir():
-            real.write_bytes(raw)  # a pipe or a device
-            return
-        mode = real.stat().st_mode & 0o7777 if real.exists() else 0o666 & ~_umask()
-        with tempfile.NamedTemporaryFile(dir=real.parent, prefix=f".{real.name}.", suffix=".tmp", delete=False) as stream:
-            temporary = Path(stream.name)
-            stream.write(raw)
-        temporary.chmod(mode)
-        temporary.replace(real)
-    except OSError as problem:
-        if temporary is not None:
-            with suppress(OSError):
-                temporary.unlink()
-        reason = problem.strerror or str(problem)
-        raise error("HAP852", f"{path} can't be written: {reason}", Span(str(path), 0, 0, 0, 0)) from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 # -- faults ---------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.output import Output, json_option, write_file
+from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
-from hapdsl.commands.units import indented, mib, ms, percent, shares, table
+from hapdsl.commands.units import indented, percent, shares, table
+from hapdsl.lang.amounts import in_bytes, in_seconds
+from hapdsl.lang.files import write_file
 
 if TYPE_CHECKING:
     from hapdsl.cluster import Cluster
@@ -155,13 +157,13 @@ def _classes(found: Plan) -> list[str]:
 def _words(found: Plan, cluster: Cluster, instructions: int) -> str:
     program, cost = found.program, found.cost
     kind = "synchronous" if found.objective == "sync" else "overlapped"
-    other = f"overlapped {ms(cost.overlap_s)}" if found.objective == "sync" else f"synchronous {ms(cost.sync_s)}"
+    other = f"overlapped {in_seconds(cost.overlap_s)}" if found.objective == "sync" else f"synchronous {in_seconds(cost.sync_s)}"
     parts = [
-        f"{program.graph.model} on {cluster.name}: {ms(found.cost_s)} a step ({kind}; {other})",
-        f"  bound {ms(found.bound_s)}, gap {percent(found.gap)}, for {found.bound_scope}",
+        f"{program.graph.model} on {cluster.name}: {in_seconds(found.cost_s)} a step ({kind}; {other})",
+        f"  bound {in_seconds(found.bound_s)}, gap {percent(found.gap)}, for {found.bound_scope}",
     ]
     if found.bound_any_shares_s is not None:
-        parts.append(f"  bound {ms(found.bound_any_shares_s)} for all shares")
+        parts.append(f"  bound {in_seconds(found.bound_any_shares_s)} for all shares")
     parts.append(f"  {instructions} instructions, proven; search {found.search_s:.1f} s, {found.nodes} nodes")
     rows = [
         (name, str(program.graph.classes[name].units), shares([int(n) for n in program.layout.shares[name][(0,)]]))
@@ -177,7 +179,7 @@ def _words(found: Plan, cluster: Cluster, instructions: int) -> str:
             rows.append((words, "-", "doesn't fit, or doesn't exist"))
         else:
             seconds = candidate.cost.sync_s if found.objective == "sync" else candidate.cost.overlap_s
-            rows.append((words, ms(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else ""))
+            rows.append((words, in_seconds(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else ""))
     parts += ["", indented(table(("baseline", "a step", "the plan's"), rows, right=(1,)))]
     return "\n".join(parts)
 
@@ -187,7 +189,7 @@ def memory_table(cluster: Cluster, memory: Any) -> str:
     rows: list[list[str]] = []
     counts: list[int] = []
     for device, peak in zip(cluster.devices, memory, strict=True):
-        cells = [mib(float(peak)), mib(device.memory)]
+        cells = [in_bytes(float(peak)), in_bytes(device.memory)]
         if rows and rows[-1][1:] == cells and rows[-1][0].rpartition(".")[0] == device.name.rpartition(".")[0]:
             counts[-1] += 1
         else:
@@ -227,8 +229,8 @@ def _progress(out: Output) -> Iterator[Any]:
     with console.status("reading") as status:
 
         def show(news: Progress) -> None:
-            best = f", best {ms(news.best_s)}" if news.best_s is not None else ""
-            bound = f", bound {ms(news.bound_s)}" if news.bound_s is not None else ""
+            best = f", best {in_seconds(news.best_s)}" if news.best_s is not None else ""
+            bound = f", bound {in_seconds(news.bound_s)}" if news.bound_s is not None else ""
             status.update(f"{news.doing}{best}{bound}")
 
         yield show

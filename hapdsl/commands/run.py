@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hapdsl.commands.output import Output, json_option
-from hapdsl.commands.units import ms
+from hapdsl.lang.amounts import in_seconds
 
 if TYPE_CHECKING:
     from hapdsl.graph.program import Program
@@ -89,16 +89,16 @@ def _names(bench: Workbench, tree: nodes.Program) -> list[str] | None:
 
 
 def _words(program: Program, found: RunResult, predicted: float | None) -> str:
-    parts = [f"{program.name}: {found.steps} steps on {program.layout.devices} processes, {ms(found.step_s)} a step (median)"]
+    parts = [f"{program.name}: {found.steps} steps on {program.layout.devices} processes, {in_seconds(found.step_s)} a step (median)"]
     if predicted is not None:
-        parts.append(f"  predicted {ms(predicted)} on {program.cluster}; this machine's processes aren't slowed to its speeds")
+        parts.append(f"  predicted {in_seconds(predicted)} on {program.cluster}; this machine's processes aren't slowed to its speeds")
     if found.loss:
         shown = sorted({0, len(found.loss) // 4, len(found.loss) // 2, 3 * len(found.loss) // 4, len(found.loss) - 1})
         parts.append("  loss " + ", ".join(f"{found.loss[k]:.5g} at step {k + 1}" for k in shown))
     for name, value in found.metrics.items():
         parts.append(f"  {name} {value:.5g}")
     if found.loss_diff is not None and found.param_diff is not None:
-        own = f" ({ms(found.reference_step_s)} a step)" if found.reference_step_s is not None else ""
+        own = f" ({in_seconds(found.reference_step_s)} a step)" if found.reference_step_s is not None else ""
         parts.append(
             f"  beside one process{own}: loss differs by {found.loss_diff:.2g} at most, parameters by {found.param_diff:.2g} at the end"
         )

@@ -5,25 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def ms(seconds: float) -> str:
-    """Seconds as milliseconds with three digits that count."""
-    value = seconds * 1e3
-    if value and abs(value) < 0.0995:
-        return f"{value * 1e3:.3g} us"
-    if abs(value) >= 9999.5:
-        return f"{seconds:,.1f} s"
-    return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f} ms"
-
-
-def mib(size: float) -> str:
-    """Bytes in the binary unit that leaves three digits."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(size) >= scale:
-            value = size / scale
-            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
-    return f"{size:.0f} B"
-
-
 def percent(part: float) -> str:
     return f"{part * 100:.2g} %" if 0 < part < 0.1 else f"{part * 100:.0f} %"
 

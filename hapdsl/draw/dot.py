@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from hapdsl.cost.evaluate import Cost
 from hapdsl.draw.fold import Folded, Key, Turn, fold, unfolded
 from hapdsl.draw.picture import Box, Cluster, Edge, Picture, to_dot
-from hapdsl.draw.words import in_bytes, in_seconds, shares_in_words
+from hapdsl.draw.words import shares_in_words
 from hapdsl.graph.program import Instruction, Program, Value
 from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.amounts import in_bytes, in_seconds
 from hapdsl.theory.placements import Placements
 
 FOLD_ABOVE = 250  # instructions

@@ -15,6 +15,7 @@ from hapdsl.draw.training import graph_dot
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import Report, error
+from hapdsl.lang.files import write_file
 from hapdsl.lang.nodes import Span
 
 SUFFIXES = (".dot", ".svg", ".png", ".json")
@@ -90,11 +91,7 @@ def _rendered(source: str, target: Path, report: Report | None) -> bytes | None:
 
 
 def _write(path: Path, content: str | bytes) -> Path:
-    try:
-        path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise error("HAP852", f"{path} can't be written: {reason}", _at(path)) from None
+    write_file(path, content)
     return path
 
 

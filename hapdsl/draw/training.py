@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from hapdsl.draw.dot import Drawing
 from hapdsl.draw.picture import to_dot
-from hapdsl.draw.words import in_bytes
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.graph.training import LOADED, TrainingGraph
+from hapdsl.lang.amounts import in_bytes
 from hapdsl.theory.placements import R
 
 KINDS = {

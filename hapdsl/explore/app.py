@@ -15,7 +15,6 @@ from textual.containers import Container
 from textual.timer import Timer
 from textual.widgets import ContentSwitcher, Footer, Static, TextArea
 
-from hapdsl.draw.words import in_seconds
 from hapdsl.explore import disk
 from hapdsl.explore.actions import ACTIONS
 from hapdsl.explore.describe import describe
@@ -29,6 +28,7 @@ from hapdsl.explore.widgets.editor import ProgramEditor, TextPane
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.work import Checked, Formatted, News, Rewritten, Searching, Trouble, Work
 from hapdsl.explore.workers import Connect, Subprocess
+from hapdsl.lang.amounts import in_seconds
 
 DEBOUNCE = 0.12  # seconds from the last key to the check
 WIDE = 140  # columns from which the panes stand side by side

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hapdsl.draw.words import in_bytes, in_seconds
 from hapdsl.explore.state import PROVEN, SKETCH, WRONG, Document, Finding, LineCost, Plan, Priced, gap_in_words, worst
+from hapdsl.lang.amounts import in_bytes, in_seconds
 
 # (words, manner): manners are error, warning, good, strong, dim, or plain.
 Piece = tuple[str, str]

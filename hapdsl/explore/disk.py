@@ -1,10 +1,7 @@
-"""Files: read whole, written whole or not at all."""
+"""Files as they are on disk; `hapdsl.lang.files` writes them."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 LARGEST = 2 * 2**20  # what the language reads (`hapdsl.lang.parse`)
@@ -31,29 +28,3 @@ def on_disk(path: Path) -> str | None:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, ValueError):
         return None
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all, keeping its mode; a link keeps pointing where it did. Raises OSError."""
-    real = Path(os.path.realpath(path))
-    if real.is_dir():
-        raise IsADirectoryError(f"{path} is a folder")
-    mode = real.stat().st_mode & 0o7777 if real.exists() else 0o666 & ~_umask()
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=real.parent, prefix=f".{real.name}.", suffix=".tmp", delete=False) as stream:
-            temporary = Path(stream.name)
-            stream.write(text.encode("utf-8"))
-        temporary.chmod(mode)
-        temporary.replace(real)
-    except OSError:
-        if temporary is not None:
-            with suppress(OSError):
-                temporary.unlink()
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -9,6 +9,8 @@ from hapdsl.explore import disk
 from hapdsl.explore.state import Document
 from hapdsl.explore.widgets.dialogs import AskPath, Question
 from hapdsl.explore.work import Formatted
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.files import write_file
 
 if TYPE_CHECKING:
     from hapdsl.explore.app import ExploreApp
@@ -93,10 +95,9 @@ class Saving:
 
     def _write(self, document: Document, path: Path, text: str) -> None:
         try:
-            disk.write(path, text)
-        except (OSError, ValueError) as problem:
-            reason = getattr(problem, "strerror", None) or str(problem)
-            self.app.tell(f"{path} can't be written: {reason}", "error")
+            write_file(path, text)
+        except HapError as stop:
+            self.app.tell(stop.diagnostics[0].message, "error")
             return
         document.saved_as(path, text)
         self.app.tell(f"saved {path}")

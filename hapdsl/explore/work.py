@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hapdsl.draw.words import in_seconds
 from hapdsl.explore.protocol import analysis_from, findings_from
 from hapdsl.explore.state import BASELINE, BASELINES, SYNTHESISED, Document, Finding, Plan, Session
 from hapdsl.explore.workers import Checks, Connect, Helper, Object
+from hapdsl.lang.amounts import in_seconds
 
 
 @dataclass(frozen=True)

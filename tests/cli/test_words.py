@@ -5,22 +5,23 @@ from __future__ import annotations
 import pytest
 
 from hapdsl.commands.output import plain
-from hapdsl.commands.units import mib, ms, percent, shares, table
+from hapdsl.commands.units import percent, shares, table
+from hapdsl.lang.amounts import in_bytes, in_seconds
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.0, "0.00 ms"), (1.234e-3, "1.23 ms"), (0.01234, "12.3 ms"), (0.1234, "123 ms"), (3e-6, "3 us"), (12.5, "12.5 s"), (9.9996e-3, "10.0 ms")],
+    [(0.0, "0 s"), (1.234e-3, "1.23 ms"), (0.01234, "12.3 ms"), (0.1234, "123 ms"), (3e-6, "3.00 us"), (12.5, "12.5 s"), (9.9996e-3, "10.0 ms"), (4.2e-9, "4.20 ns"), (1234.0, "1,234 s")],
 )  # fmt: skip
-def test_milliseconds(seconds: float, words: str) -> None:
-    assert ms(seconds) == words
+def test_seconds(seconds: float, words: str) -> None:
+    assert in_seconds(seconds) == words
 
 
 @pytest.mark.parametrize(
     ("size", "words"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (2**20 * 11.61, "11.6 MiB"), (40 * 2**30, "40.0 GiB")]
 )
 def test_sizes(size: float, words: str) -> None:
-    assert mib(size) == words
+    assert in_bytes(size) == words
 
 
 def test_percent() -> None:

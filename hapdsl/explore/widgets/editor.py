@@ -16,9 +16,9 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 from textual.widgets.text_area import TextAreaTheme
 
-from hapdsl.draw.words import in_seconds
 from hapdsl.explore.highlight import DARK, LIGHT, spans
 from hapdsl.explore.state import Finding, LineCost
+from hapdsl.lang.amounts import in_seconds
 
 _STYLES = {dark: {kind: Style.parse(style) for kind, style in (DARK if dark else LIGHT).items()} for dark in (True, False)}
 _WRONG = {

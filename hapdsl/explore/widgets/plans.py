@@ -12,8 +12,8 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from hapdsl.draw.words import in_seconds
 from hapdsl.explore.state import BASELINE, PROVEN, SKETCH, SYNTHESISED, UNKNOWN, Row, gap_in_words
+from hapdsl.lang.amounts import in_seconds
 
 MARKS = {PROVEN: "✓", SKETCH: "~", UNKNOWN: "·"}
 _COLOURS = {"✓": ("#7ee2a8", "#116329"), "~": ("#e5c07b", "#8a5a00"), "·": ("#8b949e", "#6e7781"), "✗": ("#ff7070", "#c0102a")}
