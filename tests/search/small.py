@@ -22,7 +22,7 @@ from hapdsl.search.factors import FactorGraph
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of, proportional
 from hapdsl.search.space import Space
-from hapdsl.search.structure import Restriction
+from hapdsl.search.structure import Restriction, possible
 from hapdsl.theory.placements import Placement, R
 from hapdsl.theory.rules import Rule
 
@@ -157,7 +157,7 @@ class Tried:
         self.shares, self.restriction = shares, restriction
         self.layout = layout_of(shares, len(machines))
         self.space = Space(graph, self.layout, machines, restriction, objective)
-        self.scheduler = Scheduler(graph, self.layout, machines, self.space.pricer)
+        self.scheduler = Scheduler(self.space.conversions)
 
     def program(self, assignment: tuple[int, ...]) -> Program:
         return self.scheduler.program(self.space.choice(assignment))
@@ -184,6 +184,9 @@ def everything(graph: FactorGraph, rng: np.random.Generator | None = None) -> It
         if scope:
             complete[max(scope)].append((scope, table))
 
+    if not all(np.isfinite(t).all() for s, t in zip(graph.scopes, graph.tables, strict=True) if not s):
+        return iter(())  # nothing is allowed at all
+
     def walk(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         v = len(chosen)
         if v == len(graph.sizes):
@@ -206,6 +209,10 @@ def spare(graph: FactorGraph, assignment: tuple[int, ...]) -> bool:
 def thinned(graph: TrainingGraph, rng: np.random.Generator, keep: float) -> Restriction:
     """Some of the rules of each call, and some of the placements a parameter may be held in."""
     kept = {(id(node), k) for node in graph.nodes for k in range(len(node.rules)) if rng.random() < keep}
+    for node in graph.nodes:  # every call keeps one
+        able = [k for k, rule in enumerate(node.rules) if possible(graph, node, rule)]
+        if not any((id(node), k) in kept for k in able):
+            kept.add((id(node), able[int(rng.integers(len(able)))]))
     held = {
         (t.name, d) for t in graph.of_kind("param", "frozen") for d in range(-1, len(t.shape)) if rng.random() < keep
     }

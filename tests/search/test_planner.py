@@ -1,0 +1,280 @@
+"""The synthesizer as a whole: plans against baselines and bounds, odd graphs and clusters, limits and wrong inputs."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hapdsl.cluster import Cluster
+from hapdsl.cost.evaluate import evaluate
+from hapdsl.graph.build import build, operators
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.load import load
+from hapdsl.search.plan import Plan
+from hapdsl.search.planner import plan
+
+from .small import CLUSTERS, MODELS, cluster, reread, text_of, training
+
+PROGRAMS = Path(__file__).parents[2] / "programs"
+SMALL = {
+    "mlp": {},
+    "gpt": {"layers": 1, "d": 32, "heads": 4, "ffn": 64, "seq": 16, "vocab": 128},
+    "cnn": {"channels": 4, "features": 8, "hidden": 16},
+}
+
+
+@cache
+def example(name: str) -> TrainingGraph:
+    bundle = load(PROGRAMS / "models" / f"{name}.hap")
+    return build(bundle.models[name], bundle.defs, operators(bundle.ops), SMALL[name])
+
+
+@cache
+def machines(name: str) -> Cluster:
+    return cluster((PROGRAMS / "clusters" / f"{name}.hap").read_text(encoding="utf-8"))
+
+
+@cache
+def planned(model: str, name: str, objective: str = "sync") -> Plan:
+    return plan(example(model), machines(name), objective=objective)
+
+
+def shares(found: Plan) -> dict[str, list[int]]:
+    return {c: s[(0,)].tolist() for c, s in found.program.layout.shares.items()}
+
+
+def accepted(found: Plan, graph: TrainingGraph, made: Cluster) -> bool:
+    """Is the program, written and read again, proven, and does it cost what the plan says?"""
+    checked = reread(found.program, graph, len(made))
+    assert checked.ok, [d.message for d in checked.diagnostics.errors]
+    cost = evaluate(checked.program, made)
+    assert cost.sync_s == pytest.approx(found.cost.sync_s, rel=1e-9)
+    return not checked.sketch
+
+
+PAIRS = [(model, name) for model in SMALL for name in ("digits", "two_kinds", "shared_memory")]
+
+
+@pytest.mark.parametrize(("model", "name"), PAIRS)
+def test_no_baseline_is_better(model: str, name: str) -> None:
+    found = planned(model, name)
+    for baseline, candidate in found.baselines.items():
+        assert candidate is not None, baseline
+        assert found.cost_s <= candidate.cost.sync_s * (1 + 1e-9), baseline
+    alone = plan(example(model), machines(name), baselines=False)
+    assert not any(alone.baselines.values())
+    assert alone.cost_s <= min(c.cost.sync_s for c in found.baselines.values() if c is not None) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("model", "name"), PAIRS)
+def test_bounds_are_below_and_the_program_is_proven(model: str, name: str) -> None:
+    found = planned(model, name)
+    assert 0 < found.bound_s <= found.cost_s
+    assert found.gap == pytest.approx(1 - found.bound_s / found.cost_s, abs=1e-12)
+    assert found.bound_any_shares_s is not None
+    assert 0 < found.bound_any_shares_s <= found.cost_s * (1 + 1e-9)
+    for candidate in found.baselines.values():
+        assert candidate is not None
+        assert found.bound_any_shares_s <= candidate.cost.sync_s * (1 + 1e-9)
+    assert accepted(found, example(model), machines(name))
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_the_overlapped_objective(model: str) -> None:
+    """Its plan overlaps at least as well as the synchronous one, and is no better synchronously."""
+    found = planned(model, "shared_memory", "overlap")
+    other = planned(model, "shared_memory")
+    assert found.cost_s == found.cost.overlap_s <= other.cost.overlap_s * 1.01
+    assert found.cost.sync_s >= other.bound_s * (1 - 1e-9) or shares(found) != shares(other)
+    assert 0 < found.bound_s <= found.cost_s
+    for candidate in found.baselines.values():
+        assert candidate is not None and found.cost_s <= candidate.cost.overlap_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("model", ["mlp", "gpt"])
+def test_two_runs_give_the_same(model: str) -> None:
+    found = planned(model, "shared_memory")
+    bundle = load(PROGRAMS / "models" / f"{model}.hap")
+    again = build(bundle.models[model], bundle.defs, operators(bundle.ops), SMALL[model])
+    other = plan(again, cluster((PROGRAMS / "clusters" / "shared_memory.hap").read_text(encoding="utf-8")))
+    assert text_of(other.program) == text_of(found.program)
+    assert (other.cost_s, other.bound_s, other.nodes) == (found.cost_s, found.bound_s, found.nodes)
+
+
+def test_cancelled_at_once_still_answers() -> None:
+    graph, made = example("mlp"), machines("digits")
+    found = plan(graph, made, cancelled=lambda: True)
+    assert accepted(found, graph, made)
+    assert found.bound_s <= found.cost_s
+
+
+def test_a_time_limit_is_kept() -> None:
+    graph, made = example("gpt"), machines("digits")
+    started = time.monotonic()
+    found = plan(graph, made, time_limit=0.0, baselines=False)
+    assert time.monotonic() - started < 10
+    assert accepted(found, graph, made)
+    assert found.bound_s <= found.cost_s
+
+
+def test_progress_is_told_in_descending_costs() -> None:
+    heard: list[float] = []
+    found = plan(
+        example("mlp"), machines("digits"), progress=lambda p: heard.append(p.best_s) if p.best_s is not None else None
+    )
+    assert heard == sorted(heard, reverse=True)
+    assert heard[-1] == found.cost_s
+
+
+def test_too_little_memory_names_device_need_and_limit() -> None:
+    text = """cluster tight {
+        device big   { compute = 9 TFLOP/s, memory = 16 GiB, bandwidth = 900 GB/s }
+        device small { compute = 5 TFLOP/s, memory = 1 MiB, bandwidth = 900 GB/s }
+        node host = 2 * small over { bandwidth = 10 GB/s, latency = 20 us } }"""
+    with pytest.raises(HapError) as caught:
+        plan(example("mlp"), cluster(text))
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "HAP601"
+    assert "small" in diagnostic.message
+    assert "1 MiB" in diagnostic.message
+    assert diagnostic.message.count("MiB") == 2
+    assert diagnostic.help
+
+
+def test_one_device_communicates_for_free() -> None:
+    graph = example("mlp")
+    made = cluster("""cluster one {
+        device d { compute = 1 TFLOP/s, memory = 4 GiB, bandwidth = 100 GB/s }
+        node host = 1 * d }""")
+    found = plan(graph, made)
+    took = [
+        float(s.max())
+        for i, s in zip(found.program.instructions, found.cost.per_instruction_s, strict=True)
+        if i.is_collective
+    ]
+    assert not any(took)
+    assert found.gap <= 1e-9
+    busy = sum(found.cost.per_instruction_s)
+    assert found.cost_s == pytest.approx(float(np.asarray(busy)[0]))
+    assert accepted(found, graph, made)
+
+
+def test_a_graph_of_one_call() -> None:
+    text = "model tiny(n = 8) { input x : f32[n, 4]\n y = relu(x)\n output y }"
+    graph = training(text, train=False)
+    assert len(graph.nodes) == 1
+    made = cluster(CLUSTERS["latency"])
+    found = plan(graph, made)
+    assert 0 < found.bound_s <= found.cost_s
+    assert accepted(found, graph, made)
+
+
+def test_a_very_slow_device_gets_nothing() -> None:
+    made = cluster("""cluster uneven {
+        device quick { compute = 9 TFLOP/s, memory = 16 GiB, bandwidth = 900 GB/s }
+        device snail { compute = 1 MFLOP/s, memory = 16 GiB, bandwidth = 900 GB/s }
+        node host = 2 * quick, 1 * snail over { bandwidth = 100 GB/s, latency = 0 us } }""")
+    found = plan(example("mlp"), made)
+    even = found.baselines["dp_even"]
+    assert even is not None and found.cost_s < even.cost.sync_s / 20
+    assert accepted(found, example("mlp"), made)
+    for k, i in enumerate(found.program.instructions):
+        if i.op in ("matmul", "matmul_nt", "matmul_tn"):
+            seconds = found.cost.per_instruction_s[k]
+            assert seconds[2] < 1e-3, str(i.outputs[0])
+
+
+FORWARD = """
+model tower(batch = 64, d = 32, hidden = 48) {
+    input x : f32[batch, d]
+    FIRST w1 : f32[d, hidden]
+    param w2 : f32[hidden, d]
+    h = matmul(x, w1)
+    a = relu(h)
+    y = matmul(a, w2)
+    loss = sum(y, [0, 1])
+    output y
+    train loss with adam(lr = 0.1)
+}
+"""
+
+
+def test_a_forward_pass_alone() -> None:
+    graph = training(FORWARD.replace("FIRST", "param"), train=False)
+    made = machines("shared_memory")
+    found = plan(graph, made)
+    assert {i.section for i in found.program.instructions} == {"forward"}
+    assert 0 < found.bound_s <= found.cost_s
+    assert accepted(found, graph, made)
+    for candidate in found.baselines.values():
+        assert candidate is None or found.cost_s <= candidate.cost.sync_s * (1 + 1e-9)
+
+
+def test_frozen_parameters_have_no_gradient() -> None:
+    graph = training(FORWARD.replace("FIRST", "frozen"))
+    made = machines("shared_memory")
+    found = plan(graph, made)
+    made_names = {v.tensor for i in found.program.instructions for v in i.outputs}
+    assert "w2.new" in made_names and "w1.new" not in made_names and "w1.grad" not in made_names
+    assert accepted(found, graph, made)
+    trained = plan(training(FORWARD.replace("FIRST", "param")), made)
+    assert found.cost_s <= trained.cost_s * (1 + 1e-9)
+
+
+def deep(layers: int) -> str:
+    params = "\n".join(f"    param w{k} : f32[d, d]" for k in range(layers))
+    calls = "\n".join(f"    u{k} = matmul(h{k}, w{k})\n    h{k + 1} = relu(u{k})" for k in range(layers))
+    return f"""model deep(batch = 256, d = 128) {{
+    input h0 : f32[batch, d]
+{params}
+{calls}
+    loss = sum(h{layers}, [0, 1])
+    train loss with sgd(lr = 0.1)
+}}"""
+
+
+def test_eight_layers_are_not_slower_than_data_parallelism() -> None:
+    graph, made = training(deep(8)), machines("two_kinds")
+    found = plan(graph, made)
+    for name in ("dp_even", "dp_proportional"):
+        baseline = found.baselines[name]
+        assert baseline is not None and found.cost_s <= baseline.cost.sync_s * (1 + 1e-9)
+    assert found.gap < 0.2
+    assert accepted(found, graph, made)
+
+
+def test_twenty_branches_side_by_side() -> None:
+    count = 20
+    params = "\n".join(f"    param w{k} : f32[d, d]" for k in range(count))
+    calls = "\n".join(f"    y{k} = matmul(x, w{k})" for k in range(count))
+    sums = "\n".join(f"    s{k} = add({'y0' if k == 1 else f's{k - 1}'}, y{k})" for k in range(1, count))
+    text = f"""model wide(batch = 64, d = 32) {{
+    input x : f32[batch, d]
+{params}
+{calls}
+{sums}
+    loss = sum(s{count - 1}, [0, 1])
+    train loss with sgd(lr = 0.1)
+}}"""
+    graph, made = training(text), machines("shared_memory")
+    started = time.monotonic()
+    found = plan(graph, made)
+    assert time.monotonic() - started < 30
+    assert found.bound_s <= found.cost_s
+    for candidate in found.baselines.values():
+        assert candidate is None or found.cost_s <= candidate.cost.sync_s * (1 + 1e-9)
+    assert accepted(found, graph, made)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_odd_little_models(model: str) -> None:
+    graph, made = training(MODELS[model]), machines("shared_memory")
+    found = plan(graph, made)
+    assert found.bound_s <= found.cost_s
+    assert found.bound_any_shares_s is None or found.bound_any_shares_s <= found.cost_s * (1 + 1e-9)
+    assert accepted(found, graph, made)
