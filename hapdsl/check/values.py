@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hapdsl.check.names import Turn, tensor_of
 from hapdsl.graph.program import Layout, Value
@@ -13,14 +14,14 @@ from hapdsl.lang.diagnostics import error
 from hapdsl.theory.placements import Placement, show
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pattern:
     """A tensor at a placement that may have holes: None on an axis where the text says `?`."""
 
     tensor: str
     placement: tuple[Placement | None, ...]
 
-    @property
+    @cached_property
     def value(self) -> Value | None:
         """The value, None where any of it is left open."""
         known = tuple(p for p in self.placement if p is not None)

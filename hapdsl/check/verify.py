@@ -55,6 +55,7 @@ def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = N
     except HapError as stop:
         report.extend(stop.diagnostics)
         mesh = (("devices", devices or 2),)
+    whole = graph
     graph = split(program, graph, report)
     cuts = read_layout(program, graph, mesh, report)
     checked = Checked(
@@ -63,7 +64,7 @@ def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = N
         is_sketch(program),
         cuts.free,
     )
-    _Verifier(program, graph, cuts.layout, checked, report).run()
+    _Verifier(program, graph, cuts.layout, checked, report, graph is not whole).run()
     return checked
 
 
@@ -96,11 +97,13 @@ class _Verifier:
     layout: Layout
     checked: Checked
     report: Findings
+    is_split: bool  # do some layers have shares of their own?
     held: dict[str, tuple[Placements, nodes.Span]] = field(default_factory=dict)  # params and state: how they were loaded
     have: dict[str, set[Placements]] = field(default_factory=dict)
     freed: set[Value] = field(default_factory=set)
     bad: set[str] = field(default_factory=set)  # tensors whose own line was wrong: what reads them isn't blamed
     pinned: list[tuple[Value, nodes.Span]] = field(default_factory=list)
+    patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict)  # what was read already
 
     def run(self) -> None:
         self.header()
@@ -161,7 +164,11 @@ class _Verifier:
                     self.pinned.append((value, pin.span))
 
     def pattern(self, value: nodes.Value, turn: Turn | None) -> Pattern:
-        return pattern_of(value, turn, self.graph, self.layout)
+        key = (value.name, value.placement, turn if value.name.startswith(".") else None)
+        found = self.patterns.get(key)
+        if found is None:
+            found = self.patterns[key] = pattern_of(value, turn, self.graph, self.layout)
+        return found
 
     def free(self, free: nodes.Free, placed: PlacedLine) -> None:
         kept = []
@@ -188,8 +195,9 @@ class _Verifier:
                 self.have.setdefault(value.tensor, set()).add(value.value.placement)
                 self.freed.discard(value.value)
         if instruction is not None:
-            repeat = ((turn.path, turn.turn),) if turn is not None else ()
-            self.checked.program.instructions.append(replace(instruction, repeat=repeat))
+            if turn is not None:
+                instruction = replace(instruction, repeat=((turn.path, turn.turn),))
+            self.checked.program.instructions.append(instruction)
 
     def triple(self, line: nodes.Line, inputs: Patterns, outputs: Patterns, section: str) -> Instruction | None:
         if any(isinstance(a.value, nodes.Hole) and a.name is None for a in line.args):
@@ -200,7 +208,7 @@ class _Verifier:
         if line.function in LOADS and not line.args:
             return self.load(line, outputs, section)
         instruction = compute(line, inputs, outputs, self.graph, section)
-        if instruction is not None and instruction.node is not None:
+        if self.is_split and instruction is not None and instruction.node is not None:
             cut_alike(instruction.node, instruction.inputs, instruction.outputs, self.graph, self.layout, line.span)
         return instruction
 

@@ -17,7 +17,7 @@ from hapdsl.theory.placements import Placement
 from tests.check.mutants import mutants
 from tests.check.subjects import Subject, agrees, subjects
 
-PER_SUBJECT = 140
+PER_SUBJECT = 115
 TRUSTED = 4  # every so many rejected ones are run on trust
 FEWEST = 2_000  # mutants in all
 
