@@ -14,10 +14,10 @@ from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.eliminate import TooWide
 from hapdsl.search.plan import Candidate
 from hapdsl.search.prices import cutting_planes
+from hapdsl.search.restriction import Restriction
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import layout_of, proportional
 from hapdsl.search.space import Space
-from hapdsl.search.restriction import Restriction
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
 

@@ -5,8 +5,7 @@ back are small and many; the scheduler groups them into buckets of BUCKET bytes,
 is not a plan of many small messages.
 
 A bound can't know the groups. It splits the price of a message into what one more byte costs at least (`light`) and
-what a message costs however small it is (`floor`): any message of kind k and b bytes takes at least
-floor(k) + the sum of the light prices of its operands.
+what a message costs however small it is (`floor`): any message takes at least its floor + the sum of the light prices of its operands.
 """
 
 from __future__ import annotations
@@ -17,10 +16,19 @@ import numpy as np
 
 from hapdsl.cluster.hardware import Cluster, Curve, Link
 from hapdsl.cost.collectives import collective_seconds
-from hapdsl.graph.program import METHODS
+from hapdsl.graph.program import COLLECTIVES, METHODS
 from hapdsl.graph.training import TrainingGraph
 
 BUCKET = 25 * 2**20  # bytes; a full bucket is sent
+
+# Shared messages that a bound may count, each at most once: what moves, and the kinds of collective that count. Gradients,
+# parameters and updated parameters travel at different times, so they never share a message.
+SHARED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "all_reduce of gradients": ("gradients", ("all_reduce",)),
+    "reduce_scatter of gradients": ("gradients", ("reduce_scatter",)),
+    "all_gather of parameters": ("params", ("all_gather",)),
+    "updated parameters": ("updated", COLLECTIVES),
+}
 
 
 class Buckets:
@@ -63,13 +71,13 @@ class Split:
             measured={kind: self._rate(curve) for kind, curve in cluster.measured.items()},
         )
 
-    def floor(self, kind: str) -> float:
-        """Seconds that any message of this kind takes beside its bytes: the least over its methods."""
+    def floor(self, shared: str) -> float:
+        """Seconds that any message of one of SHARED takes beside its bytes: the least over kinds and methods."""
         if len(self.cluster) < 2:
             return 0.0
         measured = self.cluster.measured
         found = []
-        for method in METHODS[kind]:
+        for kind, method in [(k, m) for k in SHARED[shared][1] for m in METHODS[k]]:
             curve = measured.get(f"{kind}_{method}") or measured.get(kind)
             if curve is not None:
                 found.append(_intercept(curve))

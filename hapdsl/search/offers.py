@@ -49,9 +49,9 @@ def provides(offer: Offer, wanted: Placement) -> bool:
 
 
 @cache
-def feasible(source: Placement, offer: Offer, without: str | None = None) -> bool:
-    """Can all members of `offer` be made from `source`, without a conversion of the kind `without`?"""
-    found = steps(source, offer, lambda p, q: inf if conversion(p, q) == without else 0.0)
+def feasible(source: Placement, offer: Offer, without: tuple[str, ...] = ()) -> bool:
+    """Can all members of `offer` be made from `source`, without collectives of the kinds `without`?"""
+    found = steps(source, offer, lambda p, q: inf if conversion(p, q) in without else 0.0)
     return found is not None and found[0] < inf
 
 

@@ -9,52 +9,63 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from hapdsl.cluster.hardware import Cluster
-from hapdsl.cost.collectives import best_method
 from hapdsl.cost.compute import compute_dtype
 from hapdsl.cost.evaluate import Cost, evaluate
 from hapdsl.cost.pricing import Pricer
-from hapdsl.graph.program import Layout, Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.search.anyshares import bound_any_shares
-from hapdsl.search.astar import Limits, SearchResult, best_first
+from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.baselines import baselines as find_baselines
+from hapdsl.search.baselines import batch_class
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.eliminate import TooWide
+from hapdsl.search.messages import SHARED, Split
 from hapdsl.search.milp import by_milp
 from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
 from hapdsl.search.prices import Pricing, cutting_planes
-from hapdsl.search.schedule import Scheduler
-from hapdsl.search.shares import Shares, Stages, descend, layout_of, proportional, propose, shares_of
-from hapdsl.search.space import Space
 from hapdsl.search.restriction import Restriction
-from hapdsl.search.structure import SHARED_MESSAGES, Choice, Structure
+from hapdsl.search.schedule import Scheduler
+from hapdsl.search.sharemodel import propose
+from hapdsl.search.shares import Shares, Stages, descend, layout_of, proportional, shares_of
+from hapdsl.search.space import Space
+from hapdsl.search.structure import Choice, Structure
 
 ROUNDS = 4
 KEPT_STARTS = 2  # starts that go on after their first program
 LEAVES = 24  # true evaluations per round at most; the proof takes more
 PROOF_LEAVES = 300
-WORK = 12_000  # instructions to evaluate per round: long programs get fewer leaves
+WORK = 24_000  # calls to schedule per search: deep models get fewer leaves
 MOVES = 24
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 SCOPE = "these shares: every rule per operator, every offered set of two, in canonical order"
+MEMORY = ", within memory"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Pair:
-    """A choice of program with the shares it was priced under."""
+    """A choice of program with the shares it was priced under, and what it costs (of the objective)."""
 
     choice: Choice
     shares: Shares
-    candidate: Candidate
+    seconds: float
+    scheduler: Scheduler
+    name: str
 
     def key(self) -> tuple[object, ...]:
-        return (_shares_key(self.shares), tuple((i.op, i.inputs, i.outputs) for i in self.candidate.program.instructions))
+        held, offered = tuple(self.choice.held.items()), tuple(self.choice.offered.items())
+        return (_shares_key(self.shares), self.choice.rules, held, offered)
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        program = self.scheduler.program(self.choice, self.name)
+        return Candidate(program, evaluate(program, self.scheduler.cluster, self.scheduler.pricer), self.choice)
 
 
 def _shares_key(shares: Mapping[str, np.ndarray]) -> tuple[object, ...]:
@@ -63,11 +74,12 @@ def _shares_key(shares: Mapping[str, np.ndarray]) -> tuple[object, ...]:
 
 @dataclass
 class _Solved:
-    """A space under given shares, with its prices solved."""
+    """A space under given shares, with its prices solved, and the assignments that were priced."""
 
     space: Space
     scheduler: Scheduler
     pricing: Pricing
+    pairs: dict[tuple[int, ...], _Pair | None] = field(default_factory=dict)
 
 
 def plan(
@@ -111,11 +123,13 @@ class _Planner:
     solved: dict[tuple[object, ...], _Solved] = field(default_factory=dict)
     structures: dict[tuple[str, ...], Structure] = field(default_factory=dict)
     nodes: int = 0
+    bound: float = 0.0  # of the last search
+    paid: bool = False  # some space had a price on memory
 
     def run(self, baselines: bool) -> Plan:
         self.say("programs")
         firsts = [(pair, shares) for shares in self.starts() if (pair := self.programs(shares)) is not None]
-        firsts.sort(key=lambda first: self.seconds(first[0].candidate))
+        firsts.sort(key=lambda first: first[0].seconds)
         for pair, _ in firsts[:KEPT_STARTS]:
             if self.out_of_time():
                 break
@@ -129,16 +143,17 @@ class _Planner:
             raise self.failure()
         proof = self.prove()
         self.say("bound for all shares", proof)
-        pair = self.best
         any_shares = None
         if self.restriction is None and self.objective == "sync" and not self.out_of_time():
-            any_shares = bound_any_shares(self.training, layout_of(pair.shares, len(self.cluster)), self.cluster)
+            layout = layout_of(self.best.shares, len(self.cluster))
+            any_shares = bound_any_shares(self.training, layout, self.cluster, self.structure(self.heavy()))
+        restricted = f", {self.restriction.scope}" if self.restriction is not None and self.restriction.scope else ""
         return Plan(
-            program=pair.candidate.program,
-            cost=pair.candidate.cost,
+            program=self.best.candidate.program,
+            cost=self.best.candidate.cost,
             objective=self.objective,
-            bound_s=min(proof, self.seconds(pair.candidate)),
-            bound_scope=SCOPE,
+            bound_s=min(proof, self.best.seconds),
+            bound_scope=SCOPE + (MEMORY if self.paid else "") + restricted,
             bound_any_shares_s=any_shares,
             search_s=time.monotonic() - self.started,
             nodes=self.nodes,
@@ -148,17 +163,19 @@ class _Planner:
     # -- the loop --------------------------------------------------------------------
 
     def starts(self) -> list[Shares]:
-        """Proportional to speed, even, proportional to memory, and without the slowest kind of device."""
+        """By speed; the batch by speed and the rest even; even; by memory; without the slowest kind of device."""
         n = len(self.cluster)
         speeds = self.cluster.speeds("f32")
-        weights = [speeds, np.ones(n), np.minimum(self.cluster.memories, 1e18)]
-        if len(self.cluster.kinds()) > 1:
-            weights.append(np.where(speeds > speeds.min(), speeds, 0.0))
+        by_speed, even = proportional(self.training, speeds), proportional(self.training, np.ones(n))
+        batch = batch_class(self.training)
+        wanted = [by_speed, {**even, batch: by_speed[batch]} if batch is not None else even, even]
+        wanted.append(proportional(self.training, np.minimum(self.cluster.memories, 1e18)))
+        if len(self.cluster.kinds()) > 1 and speeds.max() > speeds.min():
+            wanted.append(proportional(self.training, np.where(speeds > speeds.min(), speeds, 0.0)))
         found: dict[tuple[object, ...], Shares] = {}
-        for w in weights:
-            if w.sum() > 0:
-                shares = {**proportional(self.training, w), **self.fixed}
-                found.setdefault(_shares_key(shares), shares)
+        for w in wanted:
+            shares = {**w, **self.fixed}
+            found.setdefault(_shares_key(shares), shares)
         return list(found.values())
 
     def better_baseline(self, found: Mapping[str, Candidate | None]) -> None:
@@ -166,11 +183,12 @@ class _Planner:
         for candidate in found.values():
             if self.restriction is not None or self.fixed or candidate is None or candidate.choice is None:
                 continue
-            if self.best is None or self.seconds(candidate) < self.seconds(self.best.candidate):
-                program = replace(candidate.program, name=self.name)
-                pair = _Pair(candidate.choice, shares_of(program.layout), Candidate(program, candidate.cost))
-                self.keep(pair)
-                self.alternate(pair)
+            seconds = self.seconds(candidate)
+            if self.best is None or seconds < self.best.seconds:
+                pair = self.under(candidate.choice, shares_of(candidate.program.layout))
+                if pair is not None:
+                    self.keep(pair)
+                    self.alternate(pair)
 
     def alternate(self, pair: _Pair) -> None:
         """Shares for the program, a program for the shares, until a pair repeats."""
@@ -188,44 +206,44 @@ class _Planner:
             seen.add(pair.key())
 
     def programs(self, shares: Shares, known: _Pair | None = None) -> _Pair | None:
-        """The best program under these shares among the cutting planes', the first leaves, and the one at hand."""
-        if self.out_of_time():
-            return None
-        solved = self.solve(shares, self.heavy())
-        pairs = [self.pair(solved, a) for a in solved.pricing.minimisers]
-        if known is not None:
-            pairs.append(self.fitting(known.choice, shares, self.candidate(known.choice, shares)))
-        best = min((p for p in pairs if p is not None), key=lambda p: self.seconds(p.candidate), default=None)
-        if best is not None:
-            self.keep(best)
-        if solved.pricing.elimination is not None and solved.pricing.elimination.feasible:
-            length = len(best.candidate.program.instructions) if best is not None else len(self.training.nodes)
-            result = self.search(solved, max(3, min(LEAVES, WORK // max(1, length))), gap=0.0)
-            if result.assignment is not None:
-                pair = self.pair(solved, result.assignment)
-                if pair is not None and (best is None or self.seconds(pair.candidate) < self.seconds(best.candidate)):
-                    best = pair
-                    self.keep(best)
-        return best
+        """The best program under these shares among the cutting planes', the first leaves, and the one at hand.
+
+        Where none of them fits into memory, once more with a price on memory.
+        """
+        for memory in (False, True):
+            if self.out_of_time():
+                return None
+            solved = self.solve(shares, self.heavy(), memory)
+            pairs = [self.pair(solved, a) for a in solved.pricing.minimisers]
+            if known is not None:
+                pairs.append(self.under(known.choice, shares))
+            best = min((p for p in pairs if p is not None), key=lambda p: p.seconds, default=None)
+            if best is not None:
+                self.keep(best)
+            found = self.search(solved, LEAVES, self.gap / 4, best)
+            if found is not None and (best is None or found.seconds < best.seconds):
+                best = found
+            if best is not None or self.smallest_need is None:
+                return best
+        return None
 
     def shares(self, pair: _Pair) -> Shares:
-        """Better shares for a program: proposals of the linear program, then one-unit moves.
+        """Better shares for a program: proposals of the linear program, then moves of units.
 
         The synchronous cost is priced over merged stages; where the overlapped cost is asked for, or memory is short, by
         the whole evaluator. The answer is priced by that evaluator in any case.
         """
+        cost = pair.candidate.cost
         stages = Stages(pair.candidate.program, self.cluster)
         costs: dict[tuple[object, ...], tuple[float, np.ndarray]] = {}
 
         def exactly(shares: Shares) -> tuple[float, np.ndarray]:
-            candidate = self.candidate(pair.choice, shares)
-            fits = self.fitting(pair.choice, shares, candidate)
-            if fits is not None:
-                self.keep(fits)
-            busy = np.sum([s.compute_s for s in candidate.cost.stages], axis=0)
-            return (self.seconds(candidate) if fits is not None else np.inf), busy
+            found = self.under(pair.choice, shares)
+            if found is not None:
+                self.keep(found)
+            return (np.inf if found is None else found.seconds), stages.seconds(shares)[1]
 
-        roomy = bool((pair.candidate.cost.memory_bytes * 2 <= pair.candidate.cost.capacity_bytes).all())
+        roomy = bool((cost.memory_bytes * 2 <= cost.capacity_bytes).all())
         price = stages.seconds if self.objective == "sync" and roomy else exactly
 
         def look(shares: Shares) -> tuple[float, np.ndarray]:
@@ -234,41 +252,35 @@ class _Planner:
                 costs[key] = price(shares)
             return costs[key]
 
-        options = [pair.shares, *propose(pair.candidate.program, self.cluster, self.fixed, stages)]
+        memory = None if roomy else cost.memory
+        options = [pair.shares, *propose(pair.candidate.program, self.cluster, self.fixed, stages, memory)]
         best = min(options, key=lambda s: look(s)[0])
         free = [c for c in self.training.classes if c not in self.fixed]
         best, _ = descend(best, look(best)[0], lambda s: look(s)[0], free, lambda s: look(s)[1], MOVES)
-        return best if exactly(best)[0] <= self.seconds(pair.candidate) else pair.shares
+        return best if exactly(best)[0] <= pair.seconds else pair.shares
 
     def prove(self) -> float:
         """Close the gap of the best pair at its shares; better programs found on the way are kept. Returns the bound.
 
         First with the tables of the rounds; the latency of every kind of message counts where that isn't enough.
         """
+        assert self.best is not None
         bound = 0.0
-        while True:
-            assert self.best is not None
-            shares = self.best.shares
-            for messages in dict.fromkeys((self.heavy(), self.audible())):
-                self.say("proof", bound)
-                solved = self.solve(shares, messages)
-                bound = max(bound, solved.pricing.bound)
-                if solved.pricing.elimination is None or self.close(bound) or self.late():
-                    continue
-                result = self.search(solved, PROOF_LEAVES, self.gap)
-                self.nodes += result.nodes
-                bound = max(bound, result.bound)
-                if result.assignment is not None:
-                    pair = self.pair(solved, result.assignment)
-                    if pair is not None:
-                        self.keep(pair)
-            if _shares_key(self.best.shares) == _shares_key(shares):
-                return min(bound, self.seconds(self.best.candidate))
-            bound = 0.0
+        for messages in dict.fromkeys((self.heavy(), self.audible())):
+            self.say("proof", bound)
+            solved = self.solve(self.best.shares, messages, self.paid)
+            bound = max(bound, solved.pricing.bound)
+            if self.close(bound) or self.late():
+                break
+            found = self.search(solved, PROOF_LEAVES, self.gap, self.best)
+            bound = max(bound, self.bound)
+            if found is not None:
+                self.keep(found)
+        return min(bound, self.best.seconds)
 
     def close(self, bound: float) -> bool:
         assert self.best is not None
-        return self.seconds(self.best.candidate) - bound <= self.gap * self.seconds(self.best.candidate)
+        return self.best.seconds - bound <= self.gap * self.best.seconds
 
     # -- pieces ----------------------------------------------------------------------
 
@@ -280,10 +292,8 @@ class _Planner:
         return self.messages(WEIGHS / 50)
 
     def messages(self, part: float) -> tuple[str, ...]:
-        floor = self.floor()
-        return tuple(
-            k for k in SHARED_MESSAGES if best_method(k, np.zeros(len(self.cluster)), 0.0, self.cluster)[1] > part * floor
-        )
+        split = Split(self.cluster, 1.0)
+        return tuple(m for m in SHARED if split.floor(m) > part * self.floor())
 
     def floor(self) -> float:
         """Seconds of the model's work at the speed of all devices together: what a step takes at the very least."""
@@ -300,67 +310,98 @@ class _Planner:
 
     _floor: float | None = None
 
-    def solve(self, shares: Shares, messages: tuple[str, ...]) -> _Solved:
-        key = (_shares_key(shares), messages)
+    def structure(self, messages: tuple[str, ...]) -> Structure:
+        if messages not in self.structures:
+            self.structures[messages] = Structure(self.training, self.restriction, messages)
+            if self.structures[messages].impossible:
+                raise self.failure()
+        return self.structures[messages]
+
+    def solve(self, shares: Shares, messages: tuple[str, ...], memory: bool = False) -> _Solved:
+        """The space under these shares with the best prices; with `memory`, a price on that as well."""
+        key = (_shares_key(shares), messages, memory)
         if key not in self.solved:
-            if messages not in self.structures:
-                self.structures[messages] = Structure(self.training, self.restriction, messages)
-            structure = self.structures[messages]
+            self.paid = self.paid or memory
+            structure = self.structure(messages)
             layout = layout_of(shares, len(self.cluster))
-            space = Space(self.training, layout, self.cluster, None, self.objective, structure)
-            scheduler = Scheduler(space.conversions)
+            space = Space(self.training, layout, self.cluster, None, self.objective, structure, memory)
+            groups, ceilings = [list(space.timed)], None
+            if memory:
+                ceilings = dict.fromkeys(space.held, 20 * self.solve(shares, messages).pricing.bound)
             try:
-                pricing = cutting_planes(space.graph, elimination_order=structure.order, cancelled=self.cancelled)
+                pricing = cutting_planes(
+                    space.graph, groups, ceilings, elimination_order=structure.order, cancelled=self.late
+                )
             except TooWide:
-                pricing = cutting_planes(space.graph, cancelled=self.cancelled, solve=by_milp(space.graph, seconds=10.0), iterations=3)
-            self.solved[key] = _Solved(space, scheduler, pricing)
+                left = 10.0 if self.time_limit is None else max(1.0, min(10.0, self.left() or 0.0))
+                by = by_milp(space.graph, seconds=left)
+                pricing = cutting_planes(space.graph, groups, ceilings, cancelled=self.late, solve=by, iterations=3)
+            self.solved[key] = _Solved(space, Scheduler(space.conversions), pricing)
         return self.solved[key]
 
-    def search(self, solved: _Solved, leaves: int, gap: float) -> SearchResult:
+    def search(self, solved: _Solved, leaves: int, gap: float, best: _Pair | None) -> _Pair | None:
+        """A* from the solved prices, until `gap` is closed to the best pair or the leaves are used up.
+
+        Sets `bound`, which holds for these shares. None where nothing better comes up.
+        """
         elimination = solved.pricing.elimination
-        assert elimination is not None
-        seconds: dict[tuple[int, ...], float] = {}
+        self.bound = solved.pricing.bound
+        if elimination is None or not elimination.feasible:
+            return None
+        incumbent = None
+        if best is not None and _shares_key(best.shares) == _shares_key(shares_of(solved.space.layout)):
+            incumbent = (best.seconds, self.assignment(solved, best.choice))
 
         def price(assignment: tuple[int, ...]) -> float:
-            if assignment not in seconds:
-                pair = self.pair(solved, assignment)
-                seconds[assignment] = self.seconds(pair.candidate) if pair is not None else np.inf
-            return seconds[assignment]
+            pair = self.pair(solved, assignment)
+            return np.inf if pair is None else pair.seconds
 
-        left = None if self.time_limit is None else max(0.0, self.time_limit - (time.monotonic() - self.started))
-        return best_first(elimination, price, gap, Limits(leaves=leaves, seconds=left), self.cancelled)
+        limits = Limits(leaves=max(3, min(leaves, WORK // len(self.training.nodes))), seconds=self.left())
+        result = best_first(elimination, price, gap, limits, self.late, incumbent)
+        self.nodes += result.nodes
+        self.bound = result.bound
+        if result.assignment is None or (incumbent is not None and result.assignment == incumbent[1]):
+            return None
+        found = self.pair(solved, result.assignment)
+        if found is not None:
+            self.keep(found)
+        return found
+
+    def assignment(self, solved: _Solved, choice: Choice) -> tuple[int, ...]:
+        """The assignment of a choice; of one that lies outside (a restricted space offers other sets) the empty one."""
+        try:
+            return solved.space.structure.assignment(choice)
+        except (ValueError, KeyError):
+            return ()
 
     def pair(self, solved: _Solved, assignment: tuple[int, ...]) -> _Pair | None:
-        """An assignment as a priced program; None where it doesn't fit into memory. The last ones are remembered."""
-        key = (id(solved), assignment)
-        if key not in self.recent:
-            choice = solved.space.choice(assignment)
-            program = solved.scheduler.program(choice, self.name)
-            candidate = Candidate(program, evaluate(program, self.cluster, solved.space.pricer))
-            if len(self.recent) > 64:
-                self.recent.clear()
-            self.recent[key] = self.fitting(choice, shares_of(solved.space.layout), candidate)
-        return self.recent[key]
+        """An assignment as a priced program; None where it doesn't fit into memory."""
+        if assignment not in solved.pairs:
+            shares = shares_of(solved.space.layout)
+            solved.pairs[assignment] = self.priced(solved.space.choice(assignment), shares, solved.scheduler)
+        return solved.pairs[assignment]
 
-    recent: dict[tuple[int, tuple[int, ...]], _Pair | None] = field(default_factory=dict)
-
-    def fitting(self, choice: Choice, shares: Shares, candidate: Candidate) -> _Pair | None:
-        if not candidate.cost.fits:
-            self.note(candidate.cost)
-            return None
-        return _Pair(choice, shares, candidate)
-
-    def candidate(self, choice: Choice, shares: Shares) -> Candidate:
-        layout: Layout = layout_of(shares, len(self.cluster))
+    def under(self, choice: Choice, shares: Shares) -> _Pair | None:
+        """The same choices under other shares."""
+        layout = layout_of(shares, len(self.cluster))
         pricer = Pricer(self.training, layout, self.cluster)
-        program: Program = Scheduler(Conversions(self.structures[self.heavy()], layout, self.cluster, pricer)).program(choice, self.name)
-        return Candidate(program, evaluate(program, self.cluster, pricer))
+        conversions = Conversions(self.structure(self.heavy()), layout, self.cluster, pricer)
+        return self.priced(choice, shares, Scheduler(conversions))
+
+    def priced(self, choice: Choice, shares: Shares, scheduler: Scheduler) -> _Pair | None:
+        lines = scheduler.lines(choice)
+        pair = _Pair(choice, shares, scheduler.seconds(lines, self.objective), scheduler, self.name)
+        if scheduler.fits(lines):
+            return pair
+        if self.best is None:
+            self.note(pair.candidate.cost)
+        return None
 
     def seconds(self, candidate: Candidate) -> float:
         return candidate.cost.sync_s if self.objective == "sync" else candidate.cost.overlap_s
 
     def keep(self, pair: _Pair) -> None:
-        if self.best is None or self.seconds(pair.candidate) < self.seconds(self.best.candidate) * (1 - 1e-12):
+        if self.best is None or pair.seconds < self.best.seconds * (1 - 1e-12):
             self.best = pair
             self.say("better plan")
 
@@ -371,7 +412,10 @@ class _Planner:
 
     def failure(self) -> HapError:
         if self.smallest_need is None:
-            return error("HAP602", f"no program exists for '{self.training.model}' under these restrictions", help="free a placement or a class", status=1)  # fmt: skip
+            none = [n for s in self.structures.values() for n in s.impossible][:1]
+            which = f": nothing is left for '{none[0]}'" if none else ""
+            message = f"no program exists for '{self.training.model}' under these restrictions{which}"
+            return error("HAP602", message, help="free a placement or a class", status=1)
         cost = self.smallest_need[1]
         device = int((cost.memory_bytes - cost.capacity_bytes).argmax())
         largest = ", ".join(f"{n} {b / 2**20:.0f} MiB" for n, b in cost.memory_holders[device][:3])
@@ -391,8 +435,11 @@ class _Planner:
         """Time is up, and there is something to answer with."""
         return self.best is not None and self.late()
 
+    def left(self) -> float | None:
+        """Seconds until the time limit."""
+        return None if self.time_limit is None else max(0.0, self.time_limit - (time.monotonic() - self.started))
+
     def say(self, doing: str, bound: float | None = None) -> None:
         if self.progress is not None:
             best = self.best.candidate if self.best is not None else None
-            self.progress(Progress(doing, self.seconds(best) if best else None, bound, best))
-
+            self.progress(Progress(doing, self.best.seconds if self.best else None, bound, best))

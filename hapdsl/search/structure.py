@@ -16,7 +16,7 @@ import numpy as np
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.eliminate import Order, order
 from hapdsl.search.factors import FactorGraph
-from hapdsl.search.messages import Buckets
+from hapdsl.search.messages import SHARED, Buckets
 from hapdsl.search.offers import Offer, feasible, offers, provides
 from hapdsl.search.restriction import NOTHING, Restriction, Wish
 from hapdsl.theory.placements import Placement, R, S
@@ -25,7 +25,6 @@ from hapdsl.theory.rules import Rule
 Held = tuple[Placement, Offer]
 LOADED_ONLY = ("input", "state", "seed")
 PARAMS = ("param", "frozen", "buffer")
-SHARED_MESSAGES = ("all_reduce", "reduce_scatter", "all_gather")
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,13 @@ class Structure:
 
     `base` is the factor graph without prices. `rules[k]` are the values of call k's variable `rule_variable[k]`;
     `offers[t]` those of a computed tensor, `holds[p]` the (held, offered) pairs of a parameter, in `offer_variable`.
-    `gives` says where prices of collectives belong. `messages` are the kinds of shared message whose latency is to
+    `gives` says where prices of collectives belong. `messages` are the shared messages (of SHARED) whose latency is to
     count; each doubles tables, and one that weighs nothing is better left out, which only lowers the bound.
     `impossible` names the calls and tensors for which the restriction leaves nothing: then nothing is allowed at all.
     """
 
     def __init__(
-        self, training: TrainingGraph, restriction: Restriction | None = None, messages: tuple[str, ...] = SHARED_MESSAGES
+        self, training: TrainingGraph, restriction: Restriction | None = None, messages: tuple[str, ...] = tuple(SHARED)
     ) -> None:
         self.training, self.messages = training, messages
         self.restriction = restriction or Restriction()
@@ -215,7 +214,7 @@ class Structure:
     # -- messages that must be sent at all ---------------------------------------------
 
     def _messages(self) -> None:
-        """One flag per kind of shared message: whoever can't do without such a message needs the flag, whose price is its latency.
+        """One flag per shared message: whoever can't do without such a message needs the flag, whose price is its latency.
 
         Without flags, the latency of grouped collectives would be missing from the bound altogether.
         """
@@ -230,30 +229,29 @@ class Structure:
                 masked = self.table(key, lambda t=table: np.stack([np.where(t, np.inf, 0.0), np.zeros(t.shape)], axis=-1))  # type: ignore[misc]
                 self.base.factor((*scope, self.flags[kind]), masked)
 
-    def _needs(self, kind: str) -> list[tuple[tuple[int, ...], np.ndarray]]:
-        """Where the choices of some variables can't do without a message of `kind`: (variables, bool table)."""
+    def _needs(self, shared: str) -> list[tuple[tuple[int, ...], np.ndarray]]:
+        """Where the choices of some variables can't do without a message: (variables, bool table)."""
+        what, kinds = SHARED[shared]
         found: list[tuple[tuple[int, ...], np.ndarray]] = []
-        for give in self.gives:
-            if self.buckets.joins(give.name):
-                offered = self.offers[give.name]
-                table = self.table(
-                    ("needs", kind, give.kind),
-                    lambda give=give, offered=offered: np.array([[_needed(kind, p, o) for o in offered] for p in give.given]),  # type: ignore[misc]
-                )
-                found.append((give.scope, table))
+        for give in self.gives if what == "gradients" else ():
+            if give.name in self.buckets.gradients:
+                found.append((give.scope, self._needed(kinds, give.given, self.offers[give.name])))
         for name, pairs in self.holds.items():
-            table = self.table(("needs held", kind, pairs), lambda pairs=pairs: np.array([_needed(kind, h, o) for h, o in pairs]))  # type: ignore[misc]
-            found.append(((self.offer_variable[name],), table))
+            variable = self.offer_variable[name]
+            if what == "params":
+                key = ("needs held", kinds, pairs)
+                table = self.table(key, lambda pairs=pairs: np.array([_needed(kinds, h, o) for h, o in pairs]))  # type: ignore[misc]
+                found.append(((variable,), table))
             new = self.training.updates.get(name)
-            if new is not None:
+            if what == "updated" and new is not None:
                 k, j = self.maker(new)
                 given = tuple(r.outputs[j] for r in self.rules[k])
-                table = self.table(
-                    ("needs new", kind, pairs, given),
-                    lambda pairs=pairs, given=given: np.array([[_needed(kind, p, (h,)) for h, _ in pairs] for p in given]),  # type: ignore[misc]
-                )
-                found.append(((self.rule_variable[k], self.offer_variable[name]), table))
+                found.append(((self.rule_variable[k], variable), self._needed(kinds, given, tuple((h,) for h, _ in pairs))))
         return found
+
+    def _needed(self, kinds: tuple[str, ...], given: tuple[Placement, ...], offered: tuple[Offer, ...]) -> np.ndarray:
+        key = ("needs", kinds, given, offered)
+        return self.table(key, lambda: np.array([[_needed(kinds, p, o) for o in offered] for p in given]))
 
     # -- reading an assignment ----------------------------------------------------------
 
@@ -281,9 +279,9 @@ class Structure:
         return tuple(found)
 
 
-def _needed(kind: str, source: Placement, offer: Offer) -> bool:
-    """Can `offer` be made from `source`, but not without a message of `kind`?"""
-    return feasible(source, offer) and not feasible(source, offer, without=kind)
+def _needed(kinds: tuple[str, ...], source: Placement, offer: Offer) -> bool:
+    """Can `offer` be made from `source`, but not without a message of these kinds?"""
+    return feasible(source, offer) and not feasible(source, offer, without=kinds)
 
 
 def possible(training: TrainingGraph, node: Node, rule: Rule) -> bool:
