@@ -24,12 +24,23 @@ from hapdsl.lang.diagnostics import HapError, Report, error
 from hapdsl.theory.placements import Placements, show
 
 
+@dataclass(frozen=True)
+class OpenLine:
+    """A line of a sketch that leaves placements, or an operand, to the search. Nothing it says is false."""
+
+    line: nodes.Line
+    inputs: tuple[Pattern, ...]
+    outputs: tuple[Pattern, ...]
+    section: str
+
+
 @dataclass
 class Checked:
     """What a verifier knows of a program.
 
     `program` holds the instructions that were read; it is complete and proven only if `ok` and no `sketch`. `sketch` says that
-    it leaves choices open (`?`, `...`); `free` are the classes whose shares it leaves open. `pins` are (tensor, placement).
+    it leaves choices open (`?`, `...`); `free` are the classes whose shares it leaves open. `pins` are (tensor, placement), `open`
+    the lines with a `?`, which aren't among the instructions.
     """
 
     program: Program
@@ -37,6 +48,7 @@ class Checked:
     sketch: bool = False
     free: frozenset[str] = frozenset()
     pins: list[tuple[str, Placements]] = field(default_factory=list)
+    open: list[OpenLine] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -194,7 +206,9 @@ class _Verifier:
             if value.value is not None:
                 self.have.setdefault(value.tensor, set()).add(value.value.placement)
                 self.freed.discard(value.value)
-        if instruction is not None:
+        if instruction is None:
+            self.checked.open.append(OpenLine(line, tuple(inputs), tuple(outputs), section))
+        else:
             if turn is not None:
                 instruction = replace(instruction, repeat=((turn.path, turn.turn),))
             self.checked.program.instructions.append(instruction)

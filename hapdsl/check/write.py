@@ -23,11 +23,9 @@ Turn = tuple[str, int]
 
 def write(program: Program, unroll: bool = False) -> nodes.Program:
     """The tree of a program, ready for `hapdsl.lang.print.to_text`."""
-    sections = []
-    for kind in SECTIONS:
-        own = [i for i in program.instructions if i.section == kind]
-        if own:
-            sections.append(nodes.Section(kind, tuple(_body(own, program.graph, unroll))))
+    sections = [
+        nodes.Section(kind, tuple(_body(own, program.graph, unroll))) for kind, own in _sections(program.instructions)
+    ]
     parameters = dict(program.model_args)
     args = tuple(nodes.Arg(k, _literal(v)) for k, v in parameters.items())
     head: list[nodes.Statement] = [nodes.Fingerprint(f"1:{program.graph.fingerprint}")]
@@ -35,6 +33,16 @@ def write(program: Program, unroll: bool = False) -> nodes.Program:
         head.append(nodes.Mesh(program.layout.mesh))
     head += shares(program)
     return nodes.Program(program.name, program.graph.model, args, program.cluster, (*head, *sections))
+
+
+def _sections(instructions: Sequence[Instruction]) -> list[tuple[str, list[Instruction]]]:
+    """Instructions by section, in their order: what stands behind a section's first line can't go back to an earlier one."""
+    found: dict[str, list[Instruction]] = {}
+    latest = 0
+    for instruction in instructions:
+        latest = max(latest, SECTIONS.index(instruction.section))
+        found.setdefault(SECTIONS[latest], []).append(instruction)
+    return list(found.items())
 
 
 def _literal(value: object) -> nodes.Expr:

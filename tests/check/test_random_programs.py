@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -82,3 +83,14 @@ def test_equal_turns_are_one_block(seed: int) -> None:
         assert [(t.start, t.stop, t.reverse) for t in turns if t.stop - t.start > 1].count((0, layers, False)) >= 1
         lengths.append(len(to_text(tree).splitlines()))
     assert lengths[0] == lengths[1]
+
+
+def test_sections_out_of_order_keep_their_lines_in_order() -> None:
+    """A program made by hand may say `forward` of a line behind the backward pass; written, it stands where it was."""
+    whose = model("mlp")
+    program = random_program(whose.graph, ONE, 1)
+    mixed = [replace(i, section="forward" if k % 3 == 0 else i.section) for k, i in enumerate(program.instructions)]
+    checked = verify(write(replace(program, instructions=mixed)), whose.graph, 4)
+    assert checked.ok
+    assert [(i.op, i.inputs) for i in checked.program.instructions if i.inputs] == [(i.op, i.inputs) for i in mixed if i.inputs]
+    assert agrees(checked, whose)

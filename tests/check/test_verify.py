@@ -130,6 +130,13 @@ def test_a_sketch_waits_for_what_the_search_makes() -> None:
     assert not check("z@R = matmul(h@R, w2@R)").ok
 
 
+def test_lines_with_holes_are_handed_on() -> None:
+    checked = check("z@S(1) = matmul(h@R, w2@?)\nu@S(0) = matmul(x@S(0), w1@R)\n...")
+    (line,) = checked.open
+    assert [str(v) for v in (*line.outputs, *line.inputs)] == ["z@S(1)", "h@R", "w2@?"]
+    assert [i.op for i in checked.program.instructions] == ["matmul"]
+
+
 def test_pins_of_sketches_are_handed_on() -> None:
     checked = check("pin w1.grad @ S(1)\npin h @ R\npin z @ ?\n...")
     assert checked.ok and checked.pins == [("w1.grad", (S(1),)), ("h", (R,))]
