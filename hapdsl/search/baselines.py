@@ -6,9 +6,10 @@ never worse than its textbook form.
 
 from __future__ import annotations
 
+import math
+
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.evaluate import evaluate
-from hapdsl.graph.program import Layout, Program
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.eliminate import TooWide
@@ -16,10 +17,16 @@ from hapdsl.search.plan import Candidate
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.schedule import Scheduler
-from hapdsl.search.shares import layout_of, proportional
+from hapdsl.search.shares import Shares, layout_of, proportional
 from hapdsl.search.space import Space
+from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
+
+LEAVES = 20  # true evaluations per baseline and shares at most
+WORK = 6_000  # calls to schedule per baseline and shares
+GAP = 0.01
+MESSAGES = ("all_reduce of gradients", "reduce_scatter of gradients")  # those whose latency guides
 
 
 def batch_class(training: TrainingGraph) -> str | None:
@@ -72,48 +79,44 @@ def tensor_parallel(training: TrainingGraph) -> Restriction | None:
 
 def baselines(training: TrainingGraph, cluster: Cluster, objective: str = "sync") -> dict[str, Candidate | None]:
     """Every baseline's best program and its cost; None where it doesn't exist or doesn't fit into memory."""
-    n = len(cluster)
-    even = proportional(training, [1.0] * n)
+    even = proportional(training, [1.0] * len(cluster))
     by_speed = proportional(training, cluster.speeds("f32"))
     plain, zero, tensor = data_parallel(training, False), data_parallel(training, True), tensor_parallel(training)
+    plain_structure = None if plain is None else Structure(training, plain, MESSAGES)
     wanted = (
-        ("dp_even", plain, (even,)),
-        ("dp_proportional", plain, (by_speed,)),
-        ("zero", zero, (even, by_speed)),
-        ("tensor_parallel", tensor, (even, by_speed)),
+        ("dp_even", plain_structure, (even,)),
+        ("dp_proportional", plain_structure, (by_speed,)),
+        ("zero", None if zero is None else Structure(training, zero, MESSAGES), (even, by_speed)),
+        ("tensor_parallel", None if tensor is None else Structure(training, tensor, MESSAGES), (even, by_speed)),
     )
     found: dict[str, Candidate | None] = {}
-    for name, restriction, cuts in wanted:
-        options = [] if restriction is None else [_cheapest(training, cluster, layout_of(s, n), restriction, name, objective) for s in cuts]
-        fitting = [c for c in options if c is not None and c.cost.fits]
-        found[name] = min(fitting, key=lambda c: _seconds(c, objective), default=None)
+    for name, structure, cuts in wanted:
+        options = [] if structure is None else [_cheapest(structure, cluster, s, name, objective) for s in cuts]
+        fitting = [c for c in options if c is not None]
+        found[name] = min(fitting, key=lambda c: c.seconds(objective), default=None)
     return found
 
 
-def _seconds(candidate: Candidate, objective: str) -> float:
-    return candidate.cost.sync_s if objective == "sync" else candidate.cost.overlap_s
-
-
-def _cheapest(
-    training: TrainingGraph, cluster: Cluster, layout: Layout, restriction: Restriction, name: str, objective: str
-) -> Candidate | None:
-    space = Space(training, layout, cluster, restriction, objective)
+def _cheapest(structure: Structure, cluster: Cluster, shares: Shares, name: str, objective: str) -> Candidate | None:
+    """The cheapest program found within a structure under given shares; None where none fits."""
+    layout = layout_of(shares, len(cluster))
+    space = Space(structure.training, layout, cluster, None, objective, structure)
     scheduler = Scheduler(space.conversions)
     try:
-        pricing = cutting_planes(space.graph, iterations=3)
+        pricing = cutting_planes(space.graph, elimination_order=structure.order, iterations=3)
     except TooWide:
         return None
     if pricing.elimination is None or not pricing.elimination.feasible:
         return None
 
-    def candidate(assignment: tuple[int, ...]) -> Candidate:
-        choice = space.choice(assignment)
-        program: Program = scheduler.program(choice, name)
-        return Candidate(program, evaluate(program, cluster, space.pricer), choice)
-
     def price(assignment: tuple[int, ...]) -> float:
-        return _seconds(candidate(assignment), objective)
+        lines = scheduler.lines(space.choice(assignment))
+        return scheduler.seconds(lines, objective) if scheduler.fits(lines) else math.inf
 
-    result = best_first(pricing.elimination, price, gap=0.01, limits=Limits(leaves=20))
-    return candidate(result.assignment) if result.assignment is not None else None
-
+    leaves = max(3, min(LEAVES, WORK // len(structure.training.nodes)))
+    result = best_first(pricing.elimination, price, gap=GAP, limits=Limits(leaves=leaves))
+    if result.assignment is None:
+        return None
+    choice = space.choice(result.assignment)
+    program = scheduler.program(choice, name)
+    return Candidate(program, evaluate(program, cluster, space.pricer), choice)

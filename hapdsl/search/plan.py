@@ -20,6 +20,10 @@ class Candidate:
     cost: Cost
     choice: Choice | None = None
 
+    def seconds(self, objective: str) -> float:
+        """What a step costs under an objective, "sync" or "overlap"."""
+        return self.cost.sync_s if objective == "sync" else self.cost.overlap_s
+
 
 @dataclass(frozen=True)
 class Progress:

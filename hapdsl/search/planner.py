@@ -183,8 +183,7 @@ class _Planner:
         for candidate in found.values():
             if self.restriction is not None or self.fixed or candidate is None or candidate.choice is None:
                 continue
-            seconds = self.seconds(candidate)
-            if self.best is None or seconds < self.best.seconds:
+            if self.best is None or candidate.seconds(self.objective) < self.best.seconds:
                 pair = self.under(candidate.choice, shares_of(candidate.program.layout))
                 if pair is not None:
                     self.keep(pair)
@@ -215,6 +214,9 @@ class _Planner:
                 return None
             solved = self.solve(shares, self.heavy(), memory)
             pairs = [self.pair(solved, a) for a in solved.pricing.minimisers]
+            if self.objective == "overlap":  # this bound sees no order; what is short one thing after another often is good
+                other = self.solve(shares, self.heavy(), memory, "sync")
+                pairs += [self.pair(other, a) for a in other.pricing.minimisers]
             if known is not None:
                 pairs.append(self.under(known.choice, shares))
             best = min((p for p in pairs if p is not None), key=lambda p: p.seconds, default=None)
@@ -317,17 +319,20 @@ class _Planner:
                 raise self.failure()
         return self.structures[messages]
 
-    def solve(self, shares: Shares, messages: tuple[str, ...], memory: bool = False) -> _Solved:
+    def solve(
+        self, shares: Shares, messages: tuple[str, ...], memory: bool = False, objective: str | None = None
+    ) -> _Solved:
         """The space under these shares with the best prices; with `memory`, a price on that as well."""
-        key = (_shares_key(shares), messages, memory)
+        objective = objective or self.objective
+        key = (_shares_key(shares), messages, memory, objective)
         if key not in self.solved:
             self.paid = self.paid or memory
             structure = self.structure(messages)
             layout = layout_of(shares, len(self.cluster))
-            space = Space(self.training, layout, self.cluster, None, self.objective, structure, memory)
+            space = Space(self.training, layout, self.cluster, None, objective, structure, memory)
             groups, ceilings = [list(space.timed)], None
             if memory:
-                ceilings = dict.fromkeys(space.held, 20 * self.solve(shares, messages).pricing.bound)
+                ceilings = dict.fromkeys(space.held, 20 * self.solve(shares, messages, False, objective).pricing.bound)
             try:
                 pricing = cutting_planes(
                     space.graph, groups, ceilings, elimination_order=structure.order, cancelled=self.late
@@ -396,9 +401,6 @@ class _Planner:
         if self.best is None:
             self.note(pair.candidate.cost)
         return None
-
-    def seconds(self, candidate: Candidate) -> float:
-        return candidate.cost.sync_s if self.objective == "sync" else candidate.cost.overlap_s
 
     def keep(self, pair: _Pair) -> None:
         if self.best is None or pair.seconds < self.best.seconds * (1 - 1e-12):
