@@ -18,7 +18,7 @@ AllowHeld = Callable[[str, Placement], bool]
 class Wish:
     """What must become of one tensor.
 
-    `made`: placements that it must be offered as. `wanted`: placements that must come up, offered or as the call
+    `made`: placements that it must be offered as, by conversion: the call itself gives another. `wanted`: placements that must come up, offered or as the call
     gives it (as a parameter is held). `sources[p]` is what `p` must be converted from, `methods[p]` by which method.
     """
 
@@ -29,7 +29,7 @@ class Wish:
 
     def granted(self, given: Placement, offer: Offer) -> bool:
         """Do a given placement and an offered set have all that is wanted?"""
-        return all(p == given or p in offer for p in self.wanted)
+        return given not in self.made and all(p == given or p in offer for p in self.wanted)
 
 
 NOTHING = Wish()

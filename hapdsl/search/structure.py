@@ -188,11 +188,11 @@ class Structure:
                     kind = self._number(("gives", self.node_kind[k], j, self.offers[name], self.tensor_kind[name]))
                     given = tuple(r.outputs[j] for r in self.rules[k])
                     self.gives.append(Gives((variable, self.offer_variable[name]), name, kind, given))
-                    if self.wish(name).wanted:
+                    if self.wish(name) is not NOTHING:
                         self._grant(self.gives[-1].scope, name, given, self.offers[name])
         for name, pairs in self.holds.items():
             new = self.training.updates.get(name)
-            if new is not None and self.wish(new).wanted:
+            if new is not None and self.wish(new) is not NOTHING:
                 k, j = self.maker(new)
                 given = tuple(r.outputs[j] for r in self.rules[k])
                 self._grant((self.rule_variable[k], self.offer_variable[name]), new, given, tuple((h,) for h, _ in pairs))

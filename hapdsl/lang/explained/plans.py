@@ -15,6 +15,20 @@ PLANS: dict[str, Explanation] = {
         "What is asked for leaves nothing to choose: a tensor may have no placement that its operators can make and read, or "
         "a class no shares. Take a pin, a given line or fixed shares away.",
     ),
+    "HAP603": Explanation(
+        "lines of a sketch that contradict each other",
+        "A sketch is completed so that every written line stands. These lines can't: whatever the search writes between them, "
+        "one of them would read or make a value that the others rule out. Each is fine without the others.",
+    ),
+    "HAP604": Explanation(
+        "a sketch on several axes",
+        "The search chooses on one mesh axis. Programs on two axes can be written by hand, checked and run, but not completed.",
+    ),
+    "HAP605": Explanation(
+        "a line that the search can't keep",
+        "The line is a legal one, but no program that the search looks at has it: it reads as partial sums what is only loaded, "
+        "or converts an input, which may be loaded in any placement instead.",
+    ),
     "HAP690": Explanation(
         "a bound that doesn't hold",
         "The search found a program cheaper than its own proven lower bound, so the proof has a fault. This is an error of "
