@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hapdsl.search.eliminate import eliminate
+from hapdsl.search.eliminate import eliminate, order
 from hapdsl.search.milp import solve_milp
 
 from .small import CLUSTERS, Tried, cluster, cuts, training
@@ -59,11 +59,14 @@ def random_model(rng: np.random.Generator) -> str:
 @pytest.mark.parametrize("seed", range(48))
 def test_two_methods_agree(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    graph = training(random_model(rng))
     made = cluster(CLUSTERS[list(CLUSTERS)[seed % len(CLUSTERS)]])
-    shares = list(cuts(graph, made).values())[seed // len(CLUSTERS) % 4]
-    tried = Tried(graph, made, shares, "overlap" if seed % 5 == 4 else "sync")
-    table = tried.space.graph
+    while True:  # shared messages tie everything to everything; a model that is too wide for elimination is left out
+        graph = training(random_model(rng))
+        shares = list(cuts(graph, made).values())[seed // len(CLUSTERS) % 4]
+        tried = Tried(graph, made, shares, "overlap" if seed % 5 == 4 else "sync")
+        table = tried.space.graph
+        if order(table).peak <= 1e6:
+            break
     prices = rng.dirichlet(np.ones(table.components))
     solved = eliminate(table, prices)
     best = solved.best()
