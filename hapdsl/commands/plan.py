@@ -34,6 +34,7 @@ INTERRUPTED = 130
 @click.command("plan")
 @click.argument("file", metavar="FILE")
 @click.option("--model", metavar="NAME", help="The model, where FILE has several.")
+@click.option("--program", "sketch", metavar="NAME", help="Complete this sketch of FILE: what it says stays, the rest is searched.")
 @click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's. Without it: FILE's only one, else yours, else a guess.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
 @click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this close to the bound.")
@@ -47,6 +48,7 @@ def command(
     out: Output,
     file: str,
     model: str | None,
+    sketch: str | None,
     cluster: str | None,
     settings: tuple[str, ...],
     gap: float,
@@ -60,13 +62,20 @@ def command(
     Ctrl-C stops the search and keeps the best so far (exit status 130); a second one drops it.
     """
     from hapdsl.check.write import write
+    from hapdsl.search.complete import complete
     from hapdsl.search.planner import plan
     from hapdsl.standalone import standalone
     from hapdsl.workbench import Workbench
 
     bench = Workbench(file)
-    node = bench.model(model)
-    values = read_settings(node, settings)
+    tree = None
+    if sketch is not None:
+        if model is not None or settings:
+            raise click.UsageError("--program takes model and parameters from the sketch: leave --model and --set out")
+        tree = bench.program(sketch)
+        cluster = cluster or tree.cluster
+    node = bench.model(tree.model if tree is not None else model)
+    values = bench.settings(tree) if tree is not None else read_settings(node, settings)
     graph = bench.graph(node.name, values)
     block = bench.cluster_block(cluster)
     hardware = bench.cluster(cluster)
@@ -75,16 +84,17 @@ def command(
     if hardware.guessed and not out.json:
         out.say("no cluster is described: this machine's cores, guessed. --cluster names one.")
     with _stopping(out) as stop, _progress(out) as progress:
-        found = plan(
-            graph,
-            hardware,
-            objective=objective,
-            gap=gap,
-            time_limit=time_limit,
-            progress=progress,
-            cancelled=stop.is_set,
-            name=f"{node.name}_plan",
-        )
+        wishes: dict[str, Any] = {
+            "objective": objective,
+            "gap": gap,
+            "time_limit": time_limit,
+            "progress": progress,
+            "cancelled": stop.is_set,
+        }
+        if tree is not None:
+            found = complete(bench.checked(tree, cluster), tree, hardware, **wishes)
+        else:
+            found = plan(graph, hardware, name=f"{node.name}_plan", **wishes)
     found.program.model_args = values
     found.program.cluster = block.name
     text = standalone(bench, write(found.program, unroll), block, f"planned for the {objective} objective")
@@ -172,6 +182,8 @@ def _words(found: Plan, cluster: Cluster, instructions: int) -> str:
     if rows:
         parts += ["", indented(table(("class", "units", "shares"), rows, right=(1,)))]
     parts += ["", indented(memory_table(cluster, cost.memory_bytes))]
+    if not any(found.baselines.values()):  # of a sketch nothing is compared
+        return "\n".join(parts)
     rows = []
     for name, words in BASELINES.items():
         candidate = found.baselines.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -235,3 +236,41 @@ def test_ctrl_c_from_outside() -> None:
     assert process.returncode == 130
     assert b"Traceback" not in err
     assert json.loads(out)["interrupted"] is True
+
+
+SKETCH = """
+program mine for tiny(batch = 8) on pair {
+    shares batch = [6, 2]
+    h@R = relu(u@?)
+    pin w2.grad @ S(1)
+    ...
+}
+"""
+
+
+def test_a_sketch_is_completed(hapdsl: Run, tmp_path: Path) -> None:
+    file, out = tmp_path / "sketch.hap", tmp_path / "whole.hap"
+    file.write_text(TINY + SKETCH, encoding="utf-8")
+    found = hapdsl("plan", file, "--program", "mine", "-o", out, "--json")
+    assert found.status == 0
+    assert found.object["settings"]["batch"] == 8
+    text = out.read_text(encoding="utf-8")
+    assert re.search(r"h@R *= relu\(u@R\)", text)
+    assert "shares batch" not in text or "[6, 2]" in text
+    assert any(line.split("=")[0].strip().startswith("w2.grad@S(1)") for line in text.split("\n"))
+    assert hapdsl("check", out).status == 0
+
+
+def test_a_sketch_brings_its_own_settings(hapdsl: Run, tmp_path: Path) -> None:
+    file = tmp_path / "sketch.hap"
+    file.write_text(TINY + SKETCH, encoding="utf-8")
+    assert hapdsl("plan", file, "--program", "mine", "--set", "batch=4").status == 2
+
+
+def test_what_cant_stand_together_is_named(hapdsl: Run, tmp_path: Path) -> None:
+    file = tmp_path / "sketch.hap"
+    lines = "    h@R = relu(u@R)\n    h@S(0) = relu(u@S(0))\n    ...\n"
+    file.write_text(f"{TINY}program odd for tiny on pair {{\n{lines}}}\n", encoding="utf-8")
+    found = hapdsl("plan", file, "--program", "odd", "--json")
+    assert found.status in (1, 2)
+    assert [d["code"] for d in found.object["diagnostics"]] == ["HAP603"] * len(found.object["diagnostics"])
