@@ -1,13 +1,14 @@
 """What choices must at least hold in memory, as factors: so that a search can pay for memory where time alone doesn't fit.
 
-Two moments are counted, each a lower bound of a device's peak by itself:
+Four moments are counted, each a lower bound of a device's peak by itself; parameters and optimizer state are held in all:
 
-- when the backward pass begins: parameters and optimizer state as they are held, and every activation that the backward
-  pass reads, in the smallest of the placements it is offered in;
-- when the step ends: parameters and state, and what replaces them.
+- parameters are gathered: with what they are offered as, where all of them share one message;
+- the backward pass begins: with every activation that it reads, in the smallest of the placements it is offered in;
+- the updates begin: with all gradients as their calls give them, where all of them share one message;
+- the step ends: with what replaces parameters and state.
 
-Inputs, gradients, buffers of collectives and outputs are left out, so what fits here may still be too large; the exact
-evaluator decides. Unit: the memory of the device.
+Inputs, buffers of collectives and outputs are left out, so what fits here may still be too large; the exact evaluator
+decides. Unit: the memory of the device.
 """
 
 from __future__ import annotations
@@ -19,40 +20,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapdsl.graph.program import Value
+from hapdsl.search.messages import BUCKET
+from hapdsl.search.offers import provides
 from hapdsl.theory.placements import Placement
 
 if TYPE_CHECKING:
     from hapdsl.search.space import Space
 
 Table = NDArray[np.float64]
+MOMENTS = 4
 
 
 def tables(space: Space) -> Iterator[tuple[tuple[int, ...], Table]]:
-    """(variables, float array [2 × groups, *values]): first the groups' backward moments, then their ends.
+    """(variables, float array [MOMENTS × groups, *values]), moment by moment.
 
     The sum of all entries of a component is above 0 only where the device can't hold what it must.
     """
-    training = space.training
-    yield (), np.full(2 * len(space.groups), -1.0)
+    training, buckets = space.training, space.conversions.buckets
+    together = {
+        what: 3 * sum(training.tensors[n].bytes for n in names) < BUCKET  # each may be converted more than once
+        for what, names in (("params", buckets.params), ("gradients", buckets.gradients))
+    }
+    yield (), np.full(MOMENTS * len(space.groups), -1.0)
     for name, pairs in space.holds.items():
         held = np.stack([_part(space, name, h) for h, _ in pairs], axis=1)
+        gathered = np.stack([_copies(space, name, h, o) for h, o in pairs], axis=1) * together["params"]
+        later = np.stack([_least(space, name, () if h in o else o) for h, o in pairs], axis=1) * _crosses(space, name)
         new = training.updates.get(name)
-        after = held if new is None else held + np.stack([_part(space, new, h) for h, _ in pairs], axis=1)
-        before = held
-        if _crosses(space, name):
-            copies = [_least(space, name, () if h in o else o) for h, o in pairs]
-            before = held + np.stack(copies, axis=1)
-        yield (space.offer_variable[name],), np.concatenate([before, after])
+        replaced = held * 0.0 if new is None else np.stack([_part(space, new, h) for h, _ in pairs], axis=1)
+        yield (space.offer_variable[name],), np.concatenate([held + gathered, held + later, held, held + replaced])
     for name, offered in space.offers.items():
         if _crosses(space, name):
             kept = np.stack([_least(space, name, o) for o in offered], axis=1)
-            yield (space.offer_variable[name],), np.concatenate([kept, np.zeros_like(kept)])
+            yield (space.offer_variable[name],), _at(kept, 1)
+        elif name in buckets.gradients and together["gradients"]:
+            k, j = space.structure.maker(name)
+            given = np.stack([_part(space, name, r.outputs[j]) for r in space.rules[k]], axis=1)
+            yield (space.rule_variable[k],), _at(given, 2)
     for k, node in enumerate(training.nodes):
         states = [(i, n) for i, n in enumerate(node.inputs) if training.tensors[n].kind == "state"]
         if states and node.section == "update":
-            columns = [sum(_part(space, n, r.inputs[i]) for i, n in states) for r in space.rules[k]]
-            held = np.stack([np.asarray(c) for c in columns], axis=1)
-            yield (space.rule_variable[k],), np.concatenate([held, 2 * held])
+            columns = [np.sum([_part(space, n, r.inputs[i]) for i, n in states], axis=0) for r in space.rules[k]]
+            held = np.stack(columns, axis=1)
+            yield (space.rule_variable[k],), np.concatenate([held, held, held, 2 * held])
+
+
+def _at(table: Table, moment: int) -> Table:
+    """A table that counts at one moment only."""
+    return np.concatenate([table if m == moment else np.zeros_like(table) for m in range(MOMENTS)])
 
 
 def _part(space: Space, name: str, placement: Placement) -> Table:
@@ -65,6 +80,13 @@ def _part(space: Space, name: str, placement: Placement) -> Table:
 def _least(space: Space, name: str, offer: tuple[Placement, ...]) -> Table:
     parts = [_part(space, name, p) for p in offer]
     return np.min(parts, axis=0) if parts else np.zeros(len(space.groups))
+
+
+def _copies(space: Space, name: str, held: Placement, offer: tuple[Placement, ...]) -> Table:
+    """The largest copy that a parameter's first reader waits for: with all others' it is there when the last one is made."""
+    if all(provides((held,), p) for p in offer):
+        return np.zeros(len(space.groups))
+    return np.max([_part(space, name, p) for p in offer if p != held], axis=0)
 
 
 def _crosses(space: Space, name: str) -> bool:

@@ -25,7 +25,7 @@ from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.baselines import baselines as find_baselines
 from hapdsl.search.baselines import batch_class
 from hapdsl.search.conversions import Conversions
-from hapdsl.search.eliminate import TooWide
+from hapdsl.search.eliminate import TooWide, eliminate
 from hapdsl.search.messages import SHARED, Split
 from hapdsl.search.milp import by_milp
 from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
@@ -43,6 +43,7 @@ LEAVES = 24  # true evaluations per round at most; the proof takes more
 PROOF_LEAVES = 300
 WORK = 24_000  # calls to schedule per search: deep models get fewer leaves
 MOVES = 24
+FRUGAL = (0.5, 2.0, 8.0, 40.0)  # times the price of memory that are tried where it is short
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 SCOPE = "these shares: every rule per operator, every offered set of two, in canonical order"
 MEMORY = ", within memory"
@@ -214,6 +215,8 @@ class _Planner:
                 return None
             solved = self.solve(shares, self.heavy(), memory)
             pairs = [self.pair(solved, a) for a in solved.pricing.minimisers]
+            if memory:
+                pairs += [self.pair(solved, a) for a in self.frugal(solved)]
             if self.objective == "overlap":  # this bound sees no order; what is short one thing after another often is good
                 other = self.solve(shares, self.heavy(), memory, "sync")
                 pairs += [self.pair(other, a) for a in other.pricing.minimisers]
@@ -228,6 +231,17 @@ class _Planner:
             if best is not None or self.smallest_need is None:
                 return best
         return None
+
+    def frugal(self, solved: _Solved) -> list[tuple[int, ...]]:
+        """Assignments that pay more and more for memory: the footprint leaves things out, so its own price may be too low."""
+        space, pricing = solved.space, solved.pricing
+        found = []
+        for factor in FRUGAL if pricing.elimination is not None and pricing.elimination.feasible else ():
+            prices = pricing.prices.copy()
+            held = slice(space.held.start, space.held.stop)
+            prices[held] = np.maximum(prices[held], abs(pricing.bound) / 10) * factor
+            found.append(eliminate(space.graph, prices, order=space.structure.order).best())
+        return list(dict.fromkeys(found))
 
     def shares(self, pair: _Pair) -> Shares:
         """Better shares for a program: proposals of the linear program, then moves of units.

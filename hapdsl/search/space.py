@@ -47,7 +47,7 @@ class Space:
     communication is one more component: a step takes at least as long as any device computes, and as all collectives
     take together, so at least any mean of these. `timed` are the components whose prices add up to one.
 
-    With `memory`, each group has two more components (`footprint`), `held`, whose prices are seconds per memory of the
+    With `memory`, each group has more components (`footprint`), `held`, whose prices are seconds per memory of the
     device. `structure` may be passed on from another space of the same graph and restriction.
     """
 
@@ -69,7 +69,7 @@ class Space:
         self.rule_variable, self.offer_variable = self.structure.rule_variable, self.structure.offer_variable
         self.groups = self.alike()
         self.timed = range(len(self.groups) + (objective == "overlap"))
-        self.held = range(len(self.timed), len(self.timed) + 2 * len(self.groups) * memory)
+        self.held = range(len(self.timed), len(self.timed) + footprint.MOMENTS * len(self.groups) * memory)
         self.graph = self.structure.base.copy()
         self._tables: dict[object, Table] = {}
         self._price()

@@ -13,6 +13,7 @@ from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.messages import SHARED, Split
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.shares import Shares, layout_of
+from hapdsl.search.space import Space
 
 from .small import CLUSTERS, MODELS, Tried, cluster, cuts, everything, training
 
@@ -110,3 +111,19 @@ def test_flags_are_worth_a_latency_each() -> None:
         back = tried.space.structure.assignment(choice)
         assert tried.space.choice(back) == choice
         assert tried.space.graph.plain(back) <= tried.space.graph.plain(a)
+
+
+@pytest.mark.parametrize("machines", ["pair", "three"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_footprint_is_never_above_the_peak(model: str, machines: str) -> None:
+    graph, made = training(MODELS[model].replace("sgd(lr = 0.1)", "adam(lr = 0.1)")), cluster(CLUSTERS[machines])
+    rng = np.random.default_rng(3)
+    for shares in cuts(graph, made).values():
+        tried = Tried(graph, made, shares)
+        space = Space(graph, tried.layout, made, memory=True)
+        capacity = made.memories[[g[0] for g in space.groups]]
+        for a in itertools.islice(everything(space.graph, rng), 8):
+            least = (space.graph.component_sums(a)[space.held.start :].reshape(-1, len(space.groups)) + 1) * capacity
+            peak = tried.cost(a).memory_bytes[[g[0] for g in space.groups]]
+            assert (least <= peak + 1e-6 * capacity.max() * 1e-6).all()
+            assert least.max() > 0
