@@ -40,11 +40,11 @@ def unlike(link: str) -> Cluster:
 
 
 def answers(graph: TrainingGraph, made: Cluster, shares: Shares) -> tuple[float, float, float]:
-    """Of one space: its proven bound, the oracle's optimum, the cheapest program found in it (of 300 where devices differ)."""
+    """Of one space: its proven bound, the oracle's optimum, the cheapest program found in it (of 60 where devices differ)."""
     tried = Tried(graph, made, shares)
     pricing = cutting_planes(tried.space.graph)
     assert pricing.elimination is not None
-    found = best_first(pricing.elimination, tried.seconds, gap=0.0, limits=Limits(leaves=300))
+    found = best_first(pricing.elimination, tried.seconds, gap=0.0, limits=Limits(leaves=60))
     assert found.reason in ("gap", "exhausted") or len(tried.space.groups) > 1
     return pricing.bound, PropertySets(graph, tried.layout, made).cheapest(), found.cost
 
@@ -62,7 +62,7 @@ def test_alike_devices_have_one_optimum(model: str, link: str, devices: int) -> 
 
 
 @pytest.mark.parametrize("cut", ["even", "by speed", "zero"])
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", LINKS[1:3])
 @pytest.mark.parametrize("model", ["one product", "two products", "bias", "read twice by one call"])
 def test_unlike_devices_are_between(model: str, link: str, cut: str) -> None:
     graph = training(MODELS[model])

@@ -78,8 +78,8 @@ def shares_of(found: Plan) -> Shares:
 
 GRIDS = [
     ("one product", "pair", {}, 4),
-    ("one product", "latency", {"batch": 48}, 4),
-    ("two products", "pair", {"batch": 48}, 4),
+    ("one product", "latency", {"batch": 48}, 3),
+    ("two products", "pair", {"batch": 48}, 3),
     ("add and reduce", "pair", {}, 6),
     ("tied weight", "latency", {"batch": 36}, 6),
     ("read twice by one call", "three", {"batch": 40}, 3),
