@@ -74,20 +74,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Not click's own main: it turns a closed pipe into an exit status that here says "no".
         with cli.make_context("hapdsl", arguments, obj=out) as context:
             status = cli.invoke(context)
-        sys.stdout.flush()
+        _flush()
         return status if isinstance(status, int) else 0
     except BrokenPipeError:
-        # Whoever read our output has enough. Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _hush()
         return 141
     except BaseException as problem:
         status = fault_status(problem)
         try:
             fault(out, problem)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _flush()
+        except OSError:  # a reader that has gone, a full disk: there is nowhere left to say it
+            _hush()
         return status
+
+
+def _flush() -> None:
+    """Write out what is still held; a process may have been started without a stdout."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _hush() -> None:
+    """Whoever read our output has enough, or can't be reached. Python would complain again when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 if __name__ == "__main__":

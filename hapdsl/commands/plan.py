@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
     from hapdsl.cluster import Cluster
     from hapdsl.search.plan import Plan, Progress
 
+
+
+class Real(click.FloatRange):
+    """A number in a range. NaN compares with nothing, so click's own range lets it through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if number is not None and math.isnan(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
+
+
 BASELINES = {
     "dp_even": "data parallel, even",
     "dp_proportional": "data parallel, by speed",
@@ -37,8 +50,8 @@ INTERRUPTED = 130
 @click.option("--program", "sketch", metavar="NAME", help="Complete this sketch of FILE: what it says stays, the rest is searched.")
 @click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's. Without it: FILE's only one, else yours, else a guess.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
-@click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this close to the bound.")
-@click.option("--time-limit", type=click.FloatRange(0), metavar="S", help="Stop after so many seconds with the best so far.")
+@click.option("--gap", type=Real(0, 1), default=0.01, show_default=True, help="Stop this close to the bound.")
+@click.option("--time-limit", type=Real(0), metavar="S", help="Stop after so many seconds with the best so far.")
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
 @click.option("--unroll", is_flag=True, help="Write every layer's lines.")
 @click.option("-o", "--output", metavar="OUT", help="Write the program here, with all that it needs. Without it: to stdout.")
@@ -80,7 +93,7 @@ def command(
     block = bench.cluster_block(cluster)
     hardware = bench.cluster(cluster)
     if output is not None:
-        _writable(output)
+        _writable(output, [source.path for source in bench.bundle.sources])
     if hardware.guessed and not out.json:
         out.say("no cluster is described: this machine's cores, guessed. --cluster names one.")
     with _stopping(out) as stop, _progress(out) as progress:
@@ -105,22 +118,24 @@ def command(
     result["interrupted"] = stop.is_set()
     if output is not None:
         write_file(Path(output), text)
-        out.data(result, _words(found, hardware, instructions) + f"\nwritten to {output}")
+        out.data(result, _words(found, hardware, instructions, tree is not None) + f"\nwritten to {output}")
     elif out.json:
         out.data({**result, "text": text})
     else:
-        out.say(_words(found, hardware, instructions))
+        out.say(_words(found, hardware, instructions, tree is not None))
         click.echo(text, nl=False)
     return INTERRUPTED if stop.is_set() else 0
 
 
-def _writable(output: str) -> None:
-    """Say before the search, not after it, that the result can't be kept."""
+def _writable(output: str, sources: list[Path]) -> None:
+    """Say before the search, not after it, that the result can't be kept, or would take the place of what it is made from."""
     from hapdsl.lang.diagnostics import error
     from hapdsl.lang.nodes import Span
 
     path = Path(output)
     reason = "it is a folder" if path.is_dir() else "" if path.absolute().parent.is_dir() else "its folder is missing"
+    if path.resolve() in [s.resolve() for s in sources]:
+        reason = "the plan is made from it"
     if reason:
         raise error("HAP852", f"{output} can't be written: {reason}", Span(output, 0, 0, 0, 0))
 
@@ -149,12 +164,14 @@ def _object(found: Plan, cluster: Cluster, output: str | None) -> dict[str, Any]
             name: {"units": found.program.graph.classes[name].units, "shares": layout.shares[name][(0,)]} for name in used
         },
         "memory_bytes": cost.memory_bytes,
-        "baselines": {
-            name: None if b is None else b.cost.sync_s if found.objective == "sync" else b.cost.overlap_s
-            for name, b in found.baselines.items()
-        },
+        "baselines": {name: _baseline(found, name) for name in BASELINES},
         "program": output,
     }
+
+
+def _baseline(found: Plan, name: str) -> float | None:
+    candidate = found.baselines.get(name)
+    return None if candidate is None else candidate.seconds(found.objective)
 
 
 def _classes(found: Plan) -> list[str]:
@@ -164,7 +181,7 @@ def _classes(found: Plan) -> list[str]:
     return list(dict.fromkeys(s.cls for s in statements(found.program)))
 
 
-def _words(found: Plan, cluster: Cluster, instructions: int) -> str:
+def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool = False) -> str:
     program, cost = found.program, found.cost
     kind = "synchronous" if found.objective == "sync" else "overlapped"
     other = f"overlapped {in_seconds(cost.overlap_s)}" if found.objective == "sync" else f"synchronous {in_seconds(cost.sync_s)}"
@@ -182,13 +199,14 @@ def _words(found: Plan, cluster: Cluster, instructions: int) -> str:
     if rows:
         parts += ["", indented(table(("class", "units", "shares"), rows, right=(1,)))]
     parts += ["", indented(memory_table(cluster, cost.memory_bytes))]
-    if not any(found.baselines.values()):  # of a sketch nothing is compared
+    if sketch:  # a baseline isn't among what a sketch leaves open
         return "\n".join(parts)
     rows = []
     for name, words in BASELINES.items():
         candidate = found.baselines.get(name)
         if candidate is None:
-            rows.append((words, "-", "doesn't fit, or doesn't exist"))
+            why = "doesn't fit, or doesn't exist" if name in found.baselines else "not priced: out of time"
+            rows.append((words, "-", why))
         else:
             seconds = candidate.cost.sync_s if found.objective == "sync" else candidate.cost.overlap_s
             rows.append((words, in_seconds(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else ""))

@@ -97,11 +97,15 @@ def _words(program: Program, found: RunResult, predicted: float | None) -> str:
         parts.append("  loss " + ", ".join(f"{found.loss[k]:.5g} at step {k + 1}" for k in shown))
     for name, value in found.metrics.items():
         parts.append(f"  {name} {value:.5g}")
-    if found.loss_diff is not None and found.param_diff is not None:
+    if found.reference_loss is not None:
         own = f" ({in_seconds(found.reference_step_s)} a step)" if found.reference_step_s is not None else ""
-        parts.append(
-            f"  beside one process{own}: loss differs by {found.loss_diff:.2g} at most, parameters by {found.param_diff:.2g} at the end"
-        )
+        said = []
+        if found.loss_diff is not None:
+            said.append(f"loss differs by {found.loss_diff:.2g} at most")
+        if found.param_diff is not None:
+            said.append(f"parameters by {found.param_diff:.2g} at the end")
+        nothing = "nothing to compare: no loss, no trained parameter (check --numeric compares outputs)"
+        parts.append(f"  beside one process{own}: {', '.join(said) or nothing}")
     return "\n".join(parts)
 
 

@@ -60,8 +60,9 @@ class RunResult:
             "loss": [_finite(x) for x in self.loss],
             "metrics": {n: _finite(x) for n, x in self.metrics.items()},
         }
-        if self.loss_diff is not None and self.param_diff is not None:
-            found |= {"loss_diff": _finite(self.loss_diff), "param_diff": _finite(self.param_diff)}
+        if self.reference_loss is not None:
+            differences = {"loss_diff": self.loss_diff, "param_diff": self.param_diff}
+            found |= {n: None if x is None else _finite(x) for n, x in differences.items()}
         return found
 
 
@@ -274,10 +275,10 @@ def train_alone(
 def _compare(result: RunResult, graph: TrainingGraph, job: Job) -> None:
     alone = train_alone(graph, job.steps, job.data, job.seed, job.dtype, job.allow)
     result.reference_loss, result.reference_step_s = alone.loss, alone.step_s
-    result.loss_diff = max((abs(a - b) for a, b in zip(result.loss, alone.loss, strict=True)), default=0.0)
+    result.loss_diff = max((abs(a - b) for a, b in zip(result.loss, alone.loss, strict=True)), default=None)
     params = [t.name for t in graph.of_kind("param") if t.name in result.final]
     gaps = [(result.final[n].double() - alone.final[n].double()).abs().max() for n in params]
-    result.param_diff = float(max(gaps)) if gaps else 0.0
+    result.param_diff = float(max(gaps)) if gaps else None
 
 
 def evaluate(graph: TrainingGraph, held: dict[str, Tensor], samples: Batch, allow: Set[str] = frozenset()) -> float:

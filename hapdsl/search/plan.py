@@ -44,7 +44,7 @@ class Plan:
 
     `cost_s` is that of the objective ("sync" or "overlap"). `bound_s` is proven for what `bound_scope` says, and
     `gap = (cost_s - bound_s) / cost_s`. `nodes` counts the search's expansions. `baselines` has an entry for each of
-    BASELINES, None where it doesn't fit into memory or doesn't exist.
+    BASELINES, None where it doesn't fit into memory or doesn't exist; none at all where time ran out before them.
     """
 
     program: Program

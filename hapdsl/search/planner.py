@@ -135,7 +135,7 @@ class _Planner:
             if self.out_of_time():
                 break
             self.alternate(pair)
-        found: Mapping[str, Candidate | None] = dict.fromkeys(BASELINES)
+        found: Mapping[str, Candidate | None] = {} if baselines else dict.fromkeys(BASELINES)
         if baselines and not self.out_of_time():
             self.say("baselines")
             found = find_baselines(self.training, self.cluster, self.objective)
@@ -371,7 +371,12 @@ class _Planner:
         if best is not None and _shares_key(best.shares) == _shares_key(shares_of(solved.space.layout)):
             incumbent = (best.seconds, self.assignment(solved, best.choice))
 
+        structure = solved.space.structure
+
         def price(assignment: tuple[int, ...]) -> float:
+            # Paying for a message that nothing needs is allowed by the tables, but it is another leaf's program once more.
+            if structure.flags and structure.assignment(structure.choice(assignment)) != assignment:
+                return np.inf
             pair = self.pair(solved, assignment)
             return np.inf if pair is None else pair.seconds
 

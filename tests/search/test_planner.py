@@ -300,3 +300,13 @@ def test_odd_little_models(model: str) -> None:
     assert found.bound_s <= found.cost_s
     assert found.bound_any_shares_s is None or found.bound_any_shares_s <= found.cost_s * (1 + 1e-9)
     assert accepted(found, graph, made)
+
+
+def test_enumerating_past_the_optimum_breaks_no_bound() -> None:
+    """No gap is ever small enough, so every leaf up to the limit is priced and held against its bound (HAP690)."""
+    programs = Path(__file__).resolve().parents[2] / "programs"
+    bundle = load(programs / "models" / "mlp.hap")
+    graph = build(bundle.models["mlp"], bundle.defs, operators(bundle.ops), {"batch": 32, "d": 16, "hidden": 24})
+    machines = cluster((programs / "clusters" / "digits.hap").read_text(encoding="utf-8"))
+    found = plan(graph, machines, gap=-1.0, baselines=False)
+    assert found.bound_s <= found.cost_s
