@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +13,12 @@ from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.lang.nodes import NOWHERE
 
 if TYPE_CHECKING:
+    from hapdsl.run.samples import Sample
     from hapdsl.theory.ops import OpDecl
     from hapdsl.workbench import Workbench
+
+
+MOST_ATTRIBUTES = 4  # different attributes that an operator is tried with
 
 
 @dataclass
@@ -129,10 +134,41 @@ def _operators(bench: Workbench, names: list[str], found: _Findings, allow: froz
     """A rule follows from the declaration; numbers show whether the declaration says what the kernel does."""
     from hapdsl.run.validate import validate_op
 
+    used = _attributes_in_use(bench)
     for name in names:
-        tried = [_tempered(d, bench.ops[name], allow) for d in validate_op(bench.ops[name], bench.ops, allow=allow)]
+        decl = bench.ops[name]
+        trials = validate_op(decl, bench.ops, allow=allow, calls=_calls(decl, used.get(name, [])))
+        once = {d.message.partition(": it ")[0]: d for d in reversed(trials)}  # a wrong rule is wrong in every trial: the first is enough
+        tried = [_tempered(d, decl, allow) for d in trials if once[d.message.partition(": it ")[0]] is d]
         if not found.add(*tried) and not tried:
             found.proven.append(f"{bench.bundle.main.name}: operator {name}, every rule and gradient tried in numbers")
+
+
+def _attributes_in_use(bench: Workbench) -> dict[str, list[Mapping[str, Any]]]:
+    """The attributes with which the models at hand call each operator, a few different ones."""
+    used: dict[str, list[Mapping[str, Any]]] = {}
+    for model in bench.bundle.models.values():
+        try:
+            graph = bench.graph(model.name)
+        except HapError:
+            continue  # said elsewhere
+        for node in graph.nodes:
+            seen = used.setdefault(node.op, [])
+            if node.instance.attributes and node.instance.attributes not in seen and len(seen) < MOST_ATTRIBUTES:
+                seen.append(node.instance.attributes)
+    return used
+
+
+def _calls(decl: OpDecl, used: list[Mapping[str, Any]]) -> list[Sample] | None:
+    """Sample calls with the operator's defaults and with the attributes in use; None where no sample can be derived."""
+    from hapdsl.run.samples import samples
+
+    try:
+        derived = samples(decl)
+    except HapError:
+        return None
+    # attributes may decide shapes, so a sample that no longer fits is let go
+    return derived + [replace(s, attributes={**s.attributes, **u}, tentative=True) for s in derived[:2] for u in used]
 
 
 def _tempered(found: Diagnostic, decl: OpDecl, allow: frozenset[str]) -> Diagnostic:

@@ -76,3 +76,12 @@ def test_nothing_compared_is_not_called_equal(hapdsl: Run, tmp_path: Path) -> No
     found = hapdsl("run", file, "--steps", "1", "--reference", "--json")
     assert found.status == 0
     assert (found.object["loss_diff"], found.object["param_diff"]) == (None, None)
+
+
+def test_operators_are_tried_with_the_attributes_in_use(hapdsl: Run, tmp_path: Path) -> None:
+    """With its default the operator is linear; as the model calls it, it isn't."""
+    op = BAD.replace("op bad(x[*i])", "op bad(x[*i], attr by = 0)").replace("torch.exp", "hapdsl.shift")
+    file = tmp_path / "uses.hap"
+    file.write_text(op + USES.replace('import "ops.hap"', "").replace("bad(y)", "bad(y, by = 1)"), encoding="utf-8")
+    found = hapdsl("check", file, "--json")
+    assert "HAP730" in [d["code"] for d in found.object["diagnostics"]]
