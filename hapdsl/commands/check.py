@@ -138,8 +138,10 @@ def _operators(bench: Workbench, names: list[str], found: _Findings, allow: froz
     for name in names:
         decl = bench.ops[name]
         trials = validate_op(decl, bench.ops, allow=allow, calls=_calls(decl, used.get(name, [])))
-        once = {d.message.partition(": it ")[0]: d for d in reversed(trials)}  # a wrong rule is wrong in every trial: the first is enough
-        tried = [_tempered(d, decl, allow) for d in trials if once[d.message.partition(": it ")[0]] is d]
+        once: dict[str, Diagnostic] = {}  # a wrong rule is wrong in every trial: the first is enough
+        for trial in trials:
+            once.setdefault(trial.message.partition(": it ")[0], trial)
+        tried = [_tempered(d, decl, allow) for d in once.values()]
         if not found.add(*tried) and not tried:
             found.proven.append(f"{bench.bundle.main.name}: operator {name}, every rule and gradient tried in numbers")
 

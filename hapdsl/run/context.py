@@ -87,16 +87,9 @@ class Context:
         """This device's range of one dim of one operand."""
         return self.operands[operand][dim]
 
-    def result_span(self, result: int, dim: int) -> Range:
-        """This device's range of one dim of one output."""
-        return self.results[result][dim]
-
     def result_shape(self, result: int = 0) -> tuple[int, ...]:
         """The local shape of an output."""
         return tuple(r.length for r in self.results[result])
-
-    def result_dtype(self, result: int = 0) -> torch.dtype:
-        return self.dtypes[self.instance.result_dtypes[result]]
 
     def dtype(self, name: str) -> torch.dtype:
         """The torch dtype of a dtype's name, at the precision of this run."""

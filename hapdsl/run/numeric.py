@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hapdsl.check.layout import largest_remainder
 from hapdsl.check.verify import verify
@@ -22,6 +21,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Diagnostic, HapError, error
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
+from hapdsl.run.pieces import largest_gap
 from hapdsl.run.reference import Reference, advance
 from hapdsl.run.threads import one_thread
 from hapdsl.theory.expressions import evaluate
@@ -86,7 +86,7 @@ def _largest_gap(program: Program, seed: int, allow: Set[str]) -> tuple[str, flo
         made = executor.step(inputs, step)
         one = alone.step({**held, **inputs}, step)
         for name in goals:
-            gap = _gap(gather(program, made, name, TOLERANCE), one[name])
+            gap = largest_gap(gather(program, made, name, TOLERANCE), one[name])
             worst = max(worst, (name, gap), key=lambda found: found[1])
         held = advance(graph, held, one)
     return worst
@@ -94,16 +94,6 @@ def _largest_gap(program: Program, seed: int, allow: Set[str]) -> tuple[str, flo
 
 def _made(program: Program, tensor: str) -> bool:
     return any(v.tensor == tensor for i in program.instructions for v in i.outputs)
-
-
-def _gap(made: Tensor, wanted: Tensor) -> float:
-    if made.shape != wanted.shape:
-        return float("inf")
-    if not made.numel():
-        return 0.0
-    a, b = made.double(), wanted.double()
-    gap = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs() / (1 + b.abs()))
-    return float(gap.nan_to_num(nan=float("inf")).max())
 
 
 # -- the same program, smaller ---------------------------------------------------------

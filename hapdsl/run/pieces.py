@@ -150,3 +150,15 @@ def transfer(program: Program, source: Value, target: Value, group: Sequence[int
     )
     found.verify()
     return found
+
+
+def largest_gap(made: Tensor, wanted: Tensor) -> float:
+    """The largest difference, relative where numbers are large; infinite where shapes differ or only one is finite."""
+    if made.shape != wanted.shape:
+        return float("inf")
+    if not made.numel():
+        return 0.0
+    a, b = made.double(), wanted.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    gap = torch.where(same, 0, (a - b).abs() / (1 + b.abs()))
+    return float(gap.nan_to_num(nan=float("inf")).max())

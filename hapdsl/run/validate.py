@@ -21,7 +21,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.run.initial import generator
 from hapdsl.run.inprocess import InProcess
-from hapdsl.run.pieces import assemble, cut
+from hapdsl.run.pieces import assemble, cut, largest_gap
 from hapdsl.run.reference import Reference
 from hapdsl.run.samples import Sample, samples
 from hapdsl.run.threads import one_thread
@@ -137,7 +137,7 @@ class Trial:
         try:
             made = executor.step({}, 3)
             for value in outputs:
-                gap = _gap(assemble(program, value, made[value], 1e-12), wanted[value.tensor])
+                gap = largest_gap(assemble(program, value, made[value], 1e-12), wanted[value.tensor])
                 if gap > TOLERANCE:
                     found.append(f"gives {value.tensor} off by {gap:.3g}")
         except HapError as stop:
@@ -187,7 +187,7 @@ class Trial:
         for operand, name in zip(self.node.instance.given, self.node.inputs, strict=True):
             if name in trained:
                 want = leaves[name].grad
-                gap = _gap(
+                gap = largest_gap(
                     own[self.graph.resolve(f"{name}.grad")], torch.zeros_like(leaves[name]) if want is None else want
                 )
                 if gap > TOLERANCE:
@@ -223,18 +223,6 @@ def random_shares(units: int, devices: int, draw: random.Random) -> list[int]:
 
 def _without_partial(placement: Placements) -> Placements:
     return tuple(R if p.kind == "P" else p for p in placement)
-
-
-def _gap(made: Tensor, wanted: Tensor) -> float:
-    """The largest difference, relative where numbers are large; infinite where shapes differ or only one is finite."""
-    if made.shape != wanted.shape:
-        return float("inf")
-    if not made.numel():
-        return 0.0
-    a, b = made.double(), wanted.double()
-    same = (a == b) | (a.isnan() & b.isnan())
-    gap = torch.where(same, 0, (a - b).abs() / (1 + b.abs()))
-    return float(gap.nan_to_num(nan=float("inf")).max())
 
 
 def _shown(node: Node, rules: tuple[Rule, ...]) -> str:

@@ -55,9 +55,6 @@ class Enumeration(Iterator[tuple[float, Assignment]]):
         self.buckets: list[Bucket] = elimination.buckets[::-1]  # by depth in the tree
         self._pushed = 0  # breaks ties in the heap: first come, first served
 
-    def __next__(self) -> tuple[float, Assignment]:
-        raise NotImplementedError
-
 
 @dataclass(eq=False, slots=True)
 class _Leaf:

@@ -36,13 +36,6 @@ def show(placements: Placements) -> str:
     return str(placements[0]) if len(placements) == 1 else "(" + ", ".join(map(str, placements)) + ")"
 
 
-def from_nodes(placed: tuple[nodes.Placed, ...]) -> Placements | None:
-    """The placement a person wrote; None where any of it is `?`."""
-    if any(p.kind == "?" for p in placed):
-        return None
-    return tuple(Placement(p.kind, -1 if p.dim is None else p.dim) for p in placed)
-
-
 def to_nodes(placements: Placements) -> tuple[nodes.Placed, ...]:
     """The tree of a placement, for printing."""
     return tuple(nodes.Placed(p.kind, p.dim if p.kind == "S" else None) for p in placements)
