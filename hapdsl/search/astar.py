@@ -9,6 +9,9 @@ touches are looked at again. (The partition is Lawler's; the heuristic makes it 
 
 Where the additive cost is only a lower bound of the true one, `best_first` enumerates in the order of the bound,
 prices every leaf truly, and stops when the bound meets the best.
+
+The heuristic "elimination" is the messages: exact, hence admissible and consistent. "zero", as in HAP's released code,
+knows nothing of what is still to come; it is admissible as well, and there to be compared with.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from hapdsl.search.eliminate import Bucket, Elimination
 from hapdsl.search.factors import Array
 
 Assignment = tuple[int, ...]
+Stop = Callable[[], str | None]  # why to stop now, None to go on
+HEURISTICS = ("elimination", "zero")
 
 # Sums of the same numbers in another order differ by some 1e-15 of them; a closed gap may be off by this much.
 ROUNDING = 1e-12
@@ -46,10 +51,15 @@ def _choices(costs: Array) -> Choices:
 
 
 class Enumeration(Iterator[tuple[float, Assignment]]):
-    """Yields `(cost, assignment)` in nondecreasing cost. `nodes` counts prefixes looked at, `leaves` those yielded."""
+    """Yields `(cost, assignment)` in nondecreasing cost. `nodes` counts prefixes looked at, `leaves` those yielded.
 
-    def __init__(self, elimination: Elimination) -> None:
-        self.elimination = elimination
+    `bound` holds for all that is still to come. An iterator that `stop` has ended early says why in `stopped`.
+    """
+
+    def __init__(self, elimination: Elimination, stop: Stop | None = None) -> None:
+        self.elimination, self.stop = elimination, stop
+        self.bound = -math.inf
+        self.stopped: str | None = None
         self.nodes = 0
         self.leaves = 0
         self.buckets: list[Bucket] = elimination.buckets[::-1]  # by depth in the tree
@@ -75,8 +85,9 @@ class _Leaf:
 class KBest(Enumeration):
     """All allowed assignments by additive cost, with the messages as heuristic."""
 
-    def __init__(self, elimination: Elimination) -> None:
-        super().__init__(elimination)
+    def __init__(self, elimination: Elimination, stop: Stop | None = None) -> None:
+        super().__init__(elimination, stop)
+        self.bound = elimination.bound
         depth_of = {bucket.variable: d for d, bucket in enumerate(self.buckets)}
         self._readers: list[list[int]] = [[] for _ in self.buckets]  # whose costs depend on the variable at a depth
         for d, bucket in enumerate(self.buckets):
@@ -113,6 +124,7 @@ class KBest(Enumeration):
             self._push(parent, depth, rank + 1)
         self._push_next(leaf)
         self.leaves += 1
+        self.bound = leaf.cost
         return leaf.cost, tuple(assignment)
 
     def _push(self, parent: _Leaf, depth: int, rank: int) -> None:
@@ -171,12 +183,10 @@ class KBest(Enumeration):
 
     @staticmethod
     def _choice_of(leaf: _Leaf, depth: int) -> tuple[Choices, int]:
-        node: _Leaf | None = leaf
-        while node is not None:
-            if depth in node.changed:
-                return node.changed[depth]
-            node = node.parent
-        raise KeyError(depth)  # unreachable: the root has every depth
+        while depth not in leaf.changed:
+            assert leaf.parent is not None, "the root has every depth"
+            leaf = leaf.parent
+        return leaf.changed[depth]
 
     def _assignment(self, leaf: _Leaf) -> list[int]:
         lineage: list[_Leaf] = []
@@ -203,11 +213,11 @@ def _visible(
 class UniformCost(Enumeration):
     """The same enumeration without a heuristic (f = cost so far), to show what the messages are worth.
 
-    Costs so far only grow once each table's minimum is taken out, which is done here.
+    Each table's minimum is taken out, so that costs only grow. Exponential: it asks `stop` before every expansion.
     """
 
-    def __init__(self, elimination: Elimination) -> None:
-        super().__init__(elimination)
+    def __init__(self, elimination: Elimination, stop: Stop | None = None) -> None:
+        super().__init__(elimination, stop)
         graph = elimination.graph
         depth_of = {bucket.variable: d for d, bucket in enumerate(self.buckets)}
         self._factors: list[list[tuple[tuple[int, ...], Array]]] = [[] for _ in self.buckets]
@@ -224,6 +234,7 @@ class UniformCost(Enumeration):
                 self._factors[depth_of[last]].append((rest, table.transpose(axes) - least))
         # f, tie, (the values so far as linked pairs, newest first), depth, choices at that depth, rank
         self._heap: list[tuple[float, int, tuple[object, int] | None, int, Choices, int]] = []
+        self.bound = base
         if base != math.inf:
             self._expand(base, None, 0)
 
@@ -259,7 +270,11 @@ class UniformCost(Enumeration):
 
     def __next__(self) -> tuple[float, Assignment]:
         while self._heap:
+            if self.stop is not None and (reason := self.stop()):
+                self.stopped = reason
+                break
             f, _, path, depth, found, rank = heapq.heappop(self._heap)
+            self.bound = f
             if depth == len(self.buckets):
                 self.leaves += 1
                 return f, tuple(self._unlink(path))
@@ -270,12 +285,12 @@ class UniformCost(Enumeration):
         raise StopIteration
 
 
-def k_best(elimination: Elimination, h0: bool = False) -> Enumeration:
+def k_best(elimination: Elimination, heuristic: str = "elimination", stop: Stop | None = None) -> Enumeration:
     """An iterator over `(cost, assignment)`, every allowed assignment once, in nondecreasing additive cost.
 
-    Ties come in a fixed order. `h0` leaves the heuristic out (uniform-cost search; small graphs only).
+    Ties come in a fixed order. `heuristic` is one of HEURISTICS; "zero" is for small graphs only, which `stop` can end.
     """
-    return UniformCost(elimination) if h0 else KBest(elimination)
+    return {"elimination": KBest, "zero": UniformCost}[heuristic](elimination, stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +341,7 @@ def best_first(
     incumbent: tuple[float, Assignment] | None = None,
     keep: int = 1,
     progress: Callable[[float, float, int], None] | None = None,
+    heuristic: str = "elimination",
 ) -> SearchResult:
     """Find an assignment whose true cost is within `gap` of the least, under a bound that the elimination gives.
 
@@ -335,12 +351,21 @@ def best_first(
     came; `progress(best cost, bound, leaves)` hears of every improvement. `keep` is the length of `pool`.
     """
     started = time.monotonic()
-    leaves = k_best(elimination)
     pool: list[tuple[float, int, Assignment]] = []  # heap by descending cost, then descending age
     best: Assignment | None = None
     cost = math.inf
     evaluated = 0
-    bound = elimination.bound
+
+    def stop() -> str | None:
+        if cancelled is not None and cancelled():
+            return "cancelled"
+        if limits.nodes is not None and leaves.nodes > limits.nodes:
+            return "nodes"
+        if limits.seconds is not None and time.monotonic() - started > limits.seconds:
+            return "seconds"
+        return None
+
+    leaves = k_best(elimination, heuristic, stop)
 
     def record(found: float, assignment: Assignment) -> None:
         entry = (-found, -evaluated, assignment)
@@ -350,22 +375,11 @@ def best_first(
     if incumbent is not None:
         cost, best = incumbent
         record(cost, best)
-    reason = "exhausted"
+    reason: str | None
     for bound, leaf in leaves:
-        if best is not None and relative_gap(cost, bound) <= gap:
-            reason = "gap"
-            break
-        if cancelled is not None and cancelled():
-            reason = "cancelled"
-            break
-        if limits.leaves is not None and evaluated >= limits.leaves:
-            reason = "leaves"
-            break
-        if limits.nodes is not None and leaves.nodes > limits.nodes:
-            reason = "nodes"
-            break
-        if limits.seconds is not None and time.monotonic() - started > limits.seconds:
-            reason = "seconds"
+        closed = best is not None and relative_gap(cost, bound) <= gap
+        enough = limits.leaves is not None and evaluated >= limits.leaves
+        if reason := "gap" if closed else "leaves" if enough else stop():
             break
         true = evaluate(leaf)
         if not true >= bound - 1e-9 * max(abs(bound), abs(true) if math.isfinite(true) else 0.0):
@@ -381,7 +395,7 @@ def best_first(
             if progress is not None:
                 progress(cost, min(bound, cost), evaluated)
     else:
-        bound = cost  # nothing is left that could be cheaper
-    bound = min(bound, cost)
+        reason = leaves.stopped or "exhausted"
+    bound = cost if reason == "exhausted" else min(leaves.bound, cost)
     ranked = tuple((-c, a) for c, _, a in sorted(pool, reverse=True))
     return SearchResult(best, cost, bound, relative_gap(cost, bound), leaves.nodes, evaluated, reason, ranked)

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.search.astar import KBest, Limits, best_first, k_best, relative_gap
+from hapdsl.search.astar import HEURISTICS, KBest, Limits, best_first, k_best, relative_gap
 from hapdsl.search.eliminate import eliminate
 from hapdsl.search.factors import FactorGraph
 
 PRICES = np.array([0.3, 0.9])
 
 
-@pytest.mark.parametrize("h0", [False, True], ids=["messages", "no heuristic"])
+@pytest.mark.parametrize("heuristic", HEURISTICS)
 @pytest.mark.parametrize("ties", [False, True])
-def test_enumerates_the_sorted_list(random_graph, brute_force, h0: bool, ties: bool) -> None:
+def test_enumerates_the_sorted_list(random_graph, brute_force, heuristic: str, ties: bool) -> None:
     """Every allowed assignment once, each at its own cost, in order; with ties, in any order among equals."""
     total = 0
     for seed in range(150):
         graph = random_graph(seed, components=2, ties=ties)
         ranked = brute_force(graph, PRICES)
-        found = list(k_best(eliminate(graph, PRICES), h0=h0))
+        found = list(k_best(eliminate(graph, PRICES), heuristic=heuristic))
         costs = [cost for cost, _ in found]
         assert costs == sorted(costs)
         np.testing.assert_allclose(costs, [cost for cost, _ in ranked], rtol=1e-10, atol=1e-10)
@@ -71,7 +71,7 @@ def test_the_messages_save_nodes(random_graph) -> None:
     for seed in range(40):
         graph = random_graph(seed, variables=8, forbidden=0.0)
         solved = eliminate(graph)
-        guided, blind = k_best(solved), k_best(solved, h0=True)
+        guided, blind = k_best(solved), k_best(solved, heuristic="zero")
         assert next(guided)[0] == pytest.approx(next(blind)[0], rel=1e-10, abs=1e-10)
         assert guided.nodes == len(graph.sizes) and guided.nodes <= blind.nodes
         saved += blind.nodes - guided.nodes
