@@ -71,9 +71,9 @@ def gradient(graph: TrainingGraph, made: Mapping[str, Tensor], param: str) -> Te
     return made[graph.resolve(f"{param}.grad")]
 
 
-def same(ours: Tensor, theirs: Tensor, what: str = "", tolerance: float = 1e-10) -> None:
-    """Equal within `tolerance` of the largest element."""
+def same(ours: Tensor, theirs: Tensor, what: str = "", tolerance: float = 1e-10, least: float = 1e-30) -> None:
+    """Equal within `tolerance` of the largest element; of `least` where all are smaller, as in a gradient that is zero but for rounding."""
     assert ours.shape == theirs.shape, (what, ours.shape, theirs.shape)
-    scale = max(1e-30, theirs.detach().abs().max().item() if theirs.numel() else 0.0)
+    scale = max(least, theirs.detach().abs().max().item() if theirs.numel() else 0.0)
     worst = (ours - theirs.detach()).abs().max().item() / scale if theirs.numel() else 0.0
     assert worst <= tolerance, f"{what}: {worst:.3g} off"

@@ -1,0 +1,34 @@
+"""The paper's workloads have the parameters that the paper counts, and torchvision's where it has the model."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.graph.helpers import example
+
+MI = 2**20  # the paper's "million"
+
+
+def parameters(name: str, **settings: int) -> int:
+    return sum(t.elements for t in example(name, **settings).of_kind("param"))
+
+
+@pytest.mark.parametrize(("name", "millions"), [("vgg19", 133), ("vit", 54)])
+def test_the_paper_s_counts(name: str, millions: int) -> None:
+    """Zhang et al., EuroSys '24, table 1: in units of 2^20, cut to whole ones."""
+    assert parameters(name) // MI == millions
+
+
+def test_torchvision_s_vgg19() -> None:
+    """https://docs.pytorch.org/vision/stable/models/generated/torchvision.models.vgg19.html: num_params."""
+    assert parameters("vgg19", classes=1000) == 143_667_240
+
+
+def test_torchvision_s_vit_b_16() -> None:
+    """The same model at ViT-B/16's sizes. torchvision.models.vit_b_16: num_params."""
+    assert parameters("vit", layers=12, size=224, patch=16, classes=1000) == 86_567_656
+
+
+@pytest.mark.parametrize("name", ["vgg19", "vit"])
+def test_weak_scaling_leaves_the_parameters(name: str) -> None:
+    assert parameters(name, batch=4096) == parameters(name)
