@@ -84,23 +84,46 @@ HINTS: dict[str, tuple[Hint, ...]] = {
     "conv2d": (
         Hint({"stride": 1, "pad": 0}, _IMAGE),
         Hint({"stride": 2, "pad": 1}, _STRIDED),
+        Hint({"groups": 5, "dilation": 2}, {"h": 7, "w": 6, "kh": 3, "kw": 2, "c": 2, "o": 3}),
+        Hint({"groups": 6}, {**_IMAGE, "c": 1, "o": 1}),  # depthwise
     ),
     "conv2d_input_grad": (
         Hint({"height": 6, "width": 7, "stride": 1, "pad": 0}, _IMAGE),
         Hint({"height": 6, "width": 7, "stride": 2, "pad": 1}, _STRIDED),
+        Hint({"height": 6, "width": 7, "groups": 5}, {**_IMAGE, "c": 2, "o": 3}),
     ),
     "conv2d_weight_grad": (
         Hint({"kernel_height": 3, "kernel_width": 2, "stride": 1, "pad": 0}, _IMAGE),
         Hint({"kernel_height": 3, "kernel_width": 2, "stride": 2, "pad": 1}, _STRIDED),
+        Hint({"kernel_height": 3, "kernel_width": 2, "groups": 5}, {**_IMAGE, "c": 2, "o": 3}),
+    ),
+    "conv_transpose2d": (
+        Hint({}, {"h": 4, "w": 3, "kh": 3, "kw": 2}),
+        Hint({"stride": 3, "pad": 1, "output_pad": 2}, {"h": 4, "w": 3, "kh": 3, "kw": 3}),
+        Hint({"stride": 2, "groups": 5}, {"h": 3, "w": 4, "kh": 2, "kw": 2, "c": 2, "o": 3}),
     ),
     "max_pool2d": (
         Hint({"kernel": 2, "stride": 2}, {"h": 6, "w": 7}),
         Hint({"kernel": 3, "stride": 1}, {"h": 6, "w": 5}),
+        Hint({"kernel": 3, "stride": 2, "pad": 1}, {"h": 6, "w": 7}),
     ),
     "max_pool2d_grad": (
         Hint({"kernel": 2, "stride": 2}, {"h": 6, "w": 7, "h2": 3, "w2": 3}),
         Hint({"kernel": 3, "stride": 1}, {"h": 6, "w": 5, "h2": 4, "w2": 3}),
+        Hint({"kernel": 3, "stride": 2, "pad": 1}, {"h": 6, "w": 7, "h2": 3, "w2": 4}),
     ),
+    "avg_pool2d": (
+        Hint({"kernel": 2, "stride": 2}, {"h": 6, "w": 7}),
+        Hint({"kernel": 3, "stride": 2, "pad": 1}, {"h": 6, "w": 7}),
+    ),
+    "avg_pool2d_grad": (
+        Hint({"height": 6, "width": 7, "kernel": 2, "stride": 2}, {"h2": 3, "w2": 3}),
+        Hint({"height": 6, "width": 7, "kernel": 3, "stride": 2, "pad": 1}, {"h2": 3, "w2": 4}),
+    ),
+    "upsample_nearest2d": (Hint(), Hint({"factor": 3})),
+    "upsample_nearest2d_grad": (Hint(), Hint({"factor": 3})),
+    "group_norm": (Hint({"groups": 4}, {"c": 3}), Hint({"groups": 1}, {"c": 4}), Hint({"groups": 6}, {"c": 2})),
+    "group_norm_grad": (Hint({"groups": 4}, {"c": 3}), Hint({"groups": 6}, {"c": 2})),
     "adaptive_avg_pool2d": (Hint({"size": 1}, {"h": 6, "w": 5}), Hint({"size": 3}, {"h": 6, "w": 5})),
     "adaptive_avg_pool2d_grad": (
         Hint({"height": 6, "width": 5}, {"h2": 1, "w2": 1}),
@@ -118,6 +141,9 @@ HINTS: dict[str, tuple[Hint, ...]] = {
     "spread": (_shaped((6,), name="g", dims=[0, 2], sizes=[4, 5]), _shaped((), name="g", dims=[0], sizes=[4])),
     "attention": (Hint({"causal": False}), Hint({"causal": True})),
     "attention_grad": (Hint({"causal": False}), Hint({"causal": True})),
+    "top_k_gate": (Hint({"capacity": 2}), Hint({"k": 3, "capacity": 3, "normalize": False}), Hint({"k": 1, "capacity": 7})),
+    "top_k_gate_grad": (Hint({}, {"c": 2}), Hint({"k": 3, "normalize": False}, {"c": 3})),
+    "top_k_count": (Hint({"k": 1}), Hint({"k": 2})),
     "adam": (Hint({"weight_decay": 0.1}),),
     "sgd": (Hint({"weight_decay": 0.1}),),
     "momentum": (Hint({"weight_decay": 0.1}),),

@@ -6,6 +6,7 @@ the result differently, so a gradient that is right only in sum fails.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -65,6 +66,34 @@ def loss_of(x: Tensor, y: Tensor) -> Tensor:
 def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, -1) @ v
 
+
+def routed(logits: Tensor, k: int, capacity: int, normalize: bool) -> Tensor:
+    """Combine weights plus the dispatch mask, token by token, through the values of the largest gates."""
+    gates = torch.softmax(logits, -1)
+    weights = gates.topk(k, -1)
+    cells = gates.new_zeros(*gates.shape, capacity)
+    taken = torch.zeros(gates.shape[0], gates.shape[2], dtype=torch.int64)
+    for choice in range(k):
+        for b, s in itertools.product(*map(range, gates.shape[:2])):
+            e = int(weights.indices[b, s, choice])
+            if taken[b, e] < capacity:
+                total = weights.values[b, s].sum() if normalize else 1
+                cell = F.one_hot(torch.tensor(e * capacity + int(taken[b, e])), gates.shape[2] * capacity).view(-1, capacity)
+                here = torch.arange(gates.shape[1]) == s
+                one = (torch.arange(gates.shape[0]) == b)[:, None, None, None] * here[None, :, None, None] * cell
+                cells = cells + one * weights.values[b, s, choice] / total
+                taken[b, e] += 1
+    return cells + (cells > 0)
+
+
+# What a case's call may name beside operators.
+DEFS = """
+def routed(logits, k, capacity, normalize) {
+    gates = softmax(logits)
+    combine, dispatch = top_k_gate(gates, k = k, capacity = capacity, normalize = normalize)
+    return add(combine, dispatch)
+}
+"""
 
 SQUARE: Shape = (4, 6)
 CASES: dict[str, list[Case]] = {
@@ -204,6 +233,10 @@ CASES: dict[str, list[Case]] = {
         case("attention(q, k, v, causal = true)", lambda q, k, v: causal(q @ k.mT / 5**0.5) @ v, q=(2, 3, 4, 5), k=(2, 3, 4, 5), v=(2, 3, 4, 5)),
         case("attention(q, q, q)", lambda q: written_out(q, q, q), q=(2, 3, 4, 5)),
     ],
+    "top_k_gate": [
+        case("routed(a, 2, 7, true)", lambda a: routed(a, 2, 7, True), a=(2, 9, 4)),
+        case("routed(a, 3, 5, false)", lambda a: routed(a, 3, 5, False), a=(2, 9, 4)),
+    ],
     "causal_mask": [case("softmax(causal_mask(a))", causal, a=(2, 4, 4)), case("softmax(causal_mask(a))", causal, a=(4, 3))],
 }  # fmt: skip
 
@@ -254,7 +287,7 @@ def model(item: Case, out: Shape) -> str:
     lines += [f"    input weight : f64[{listed(out)}]", f"    y = {item.call}", "    weighed = mul(y, weight)"]
     lines += [f"    loss = sum(weighed, dims = [{listed(tuple(range(len(out))))}])"]
     lines += ["    output y", "    train loss with sgd(lr = 0.1)"]
-    return "model case() {\n" + "\n".join(lines) + "\n}\n"
+    return DEFS + "model case() {\n" + "\n".join(lines) + "\n}\n"
 
 
 def test_ties_of_max_share_the_gradient() -> None:

@@ -18,6 +18,7 @@ from hapdsl.graph.build import build, operators
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.load import load, load_text
 from tests.graph.helpers import MODELS, example, gradient, same, source, step, steps, values
+from tests.graph.language_models import LANGUAGE
 from tests.graph.vision_models import VISION
 
 Tensors = dict[str, Tensor]
@@ -119,6 +120,7 @@ EXAMPLES: dict[str, tuple[Callable[[Tensors], Tensor], dict[str, Any], dict[str,
     "gpt": (gpt, {"batch": 2, "seq": 5, "d": 6, "heads": 2, "ffn": 7, "vocab": 9}, {"tokens": 9, "target": 9}),
     "rezero": (rezero, {"batch": 2, "seq": 5, "d": 6, "heads": 2, "ffn": 7, "vocab": 9, "layers": 2}, {"tokens": 9, "target": 9}),
     **VISION,
+    **LANGUAGE,
 }  # fmt: skip
 
 
@@ -126,7 +128,7 @@ def prepared(graph: TrainingGraph, below: dict[str, int]) -> Tensors:
     tensors = values(graph, below)
     for t in graph.of_kind("param"):
         tensors[t.name] *= 0.4  # no layer blows up, whatever it lacks
-    if "target" in tensors and graph.model == "decoder":
+    if "target" in tensors and graph.model in ("decoder", "bert", "bert_moe"):
         tensors["target"][0, 1] = tensors["target"][1, 3] = -100  # padding
     return tensors
 

@@ -13,10 +13,24 @@ def parameters(name: str, **settings: int) -> int:
     return sum(t.elements for t in example(name, **settings).of_kind("param"))
 
 
-@pytest.mark.parametrize(("name", "millions"), [("vgg19", 133), ("vit", 54)])
+@pytest.mark.parametrize(("name", "millions"), [("vgg19", 133), ("vit", 54), ("bert", 102)])
 def test_the_paper_s_counts(name: str, millions: int) -> None:
     """Zhang et al., EuroSys '24, table 1: in units of 2^20, cut to whole ones."""
     assert parameters(name) // MI == millions
+
+
+def test_the_paper_s_bert_moe_grows_with_the_cluster() -> None:
+    """84 + 36 m million on m devices, which have two experts each."""
+    few, many = (parameters("bert_moe", experts=2 * devices) for devices in (8, 64))
+    each = (many - few) // (64 - 8)
+    assert each // MI == 36 and (few - 8 * each) // MI == 84
+
+
+def test_bert_base_but_for_its_head() -> None:
+    """transformers.BertModel(BertConfig(), add_pooling_layer=False): 108,891,648 parameters."""
+    bert = example("bert", layers=12, vocab=30522, seq=512)
+    encoder = [t for t in bert.of_kind("param") if not t.name.startswith("masked_loss.")]
+    assert sum(t.elements for t in encoder) == 108_891_648
 
 
 def test_torchvision_s_vgg19() -> None:
@@ -29,6 +43,6 @@ def test_torchvision_s_vit_b_16() -> None:
     assert parameters("vit", layers=12, size=224, patch=16, classes=1000) == 86_567_656
 
 
-@pytest.mark.parametrize("name", ["vgg19", "vit"])
+@pytest.mark.parametrize("name", ["vgg19", "vit", "bert", "bert_moe"])
 def test_weak_scaling_leaves_the_parameters(name: str) -> None:
     assert parameters(name, batch=4096) == parameters(name)

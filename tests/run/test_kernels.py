@@ -89,6 +89,8 @@ EXPECTED = {
     "max_pool2d": windows,
     "adaptive_avg_pool2d": lambda x, size: torch.nn.AdaptiveAvgPool2d(size)(x),
     "attention": lambda q, k, v, causal: attend(q, k, v, causal),
+    "top_k_gate": lambda gates, k, capacity, normalize: route(gates, k, capacity, normalize)[0],
+    "top_k_count": lambda gates, k: torch.stack([torch.bincount(g.argsort(-1)[:, -k:].flatten(), minlength=g.shape[-1]) for g in gates]),
     "causal_mask": lambda x: torch.where(torch.ones(x.shape[-2:]).tril().bool(), x, -math.inf),
 }
 # Compared in tests of their own below.
@@ -100,6 +102,21 @@ def attend(q, k, v, causal):
     if causal:
         scores = torch.where(torch.ones(scores.shape[-2:]).tril().bool(), scores, -math.inf)
     return torch.einsum("bhst,bhtf->bhsf", torch.exp(scores - torch.logsumexp(scores, -1, True)), v)
+
+
+def route(gates, k, capacity, normalize):
+    """Combine weights and dispatch mask, dealt out one token at a time."""
+    combine = torch.zeros(*gates.shape, capacity, dtype=gates.dtype)
+    for b, group in enumerate(gates):
+        served = [0] * group.shape[-1]
+        ranked = group.argsort(-1, descending=True)[:, :k]
+        for choice in range(k):
+            for s, token in enumerate(group):
+                e = int(ranked[s, choice])
+                if served[e] < capacity:
+                    combine[b, s, e, served[e]] = token[e] / (sum(token[ranked[s]]) if normalize else 1)
+                    served[e] += 1
+    return combine, (combine != 0).to(gates.dtype)
 
 
 def spread(g, dims, sizes):
@@ -253,6 +270,23 @@ def test_an_empty_share_gives_zeros_without_a_kernel():
     assert made.shape == (0,)
     partial = call("sum", [x], {"dims": [0]}, pieces=[(Range(4, 2, 0), Range(5, 0, 5))], results=[(Range(5, 0, 5),)])
     assert torch.equal(partial, torch.zeros(5, dtype=torch.float64))
+
+
+# -- experts ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "capacity"), [(1, 2), (2, 2), (2, 3), (3, 12)])
+def test_routing(k, capacity):
+    """Slots are used once, nobody has more than its capacity or goes to an expert that isn't among its best."""
+    gates = torch.softmax(torch.randn(3, 12, 4, dtype=torch.float64), -1)
+    combine, dispatch = call("top_k_gate", [gates], {"k": k, "capacity": capacity})
+    assert torch.equal(dispatch, (combine > 0).double()) and torch.equal(dispatch, route(gates, k, capacity, True)[1])
+    assert dispatch.sum(1).max() == 1  # a slot holds one token
+    asked = call("top_k_count", [gates], {"k": k})
+    assert asked.dtype == torch.int64 and (asked.sum(-1) == 12 * k).all()
+    assert torch.equal(dispatch.sum((1, 3)), asked.clamp(max=capacity).double())  # an expert is full before anyone is left out
+    if capacity == 12:
+        torch.testing.assert_close(combine.sum((2, 3)), torch.ones(3, 12, dtype=torch.float64))
 
 
 # -- dropout ------------------------------------------------------------------------

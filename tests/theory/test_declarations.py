@@ -150,6 +150,8 @@ MISFITS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("HAP306", "embedding_grad", (((4,), "i64"), (4, 8)), {"rows": 0}),
     ("HAP306", "spread", ((4,),), {"dims": [0], "sizes": 3}),
     ("HAP306", "rearrange", ((2, 12),), {"spec": "b (h e) -> b h e", "h": -3}),
+    ("HAP306", "top_k_gate", ((2, 6, 4),), {"k": 5, "capacity": 2}),
+    ("HAP306", "top_k_gate", ((2, 6, 4),), {"capacity": 0}),
     ("HAP307", "sum", ((4, 6),), {"dims": 2}),
     ("HAP307", "sum", ((4, 6),), {"dims": [0, -2]}),
     ("HAP307", "sum", ((4, 6),), {"dims": "all"}),

@@ -76,6 +76,10 @@ RULES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("count_labels", (((4, 6), I64),), {"to": "f32"}, "S(0)->P S(1)->P"),
     ("mse_loss", ((4, 6), (4, 6)), {}, "S(0),S(0)->P S(1),S(1)->P"),
     ("accuracy", ((4, 10), ((4,), I64)), {}, "S(0),S(0)->P"),
+    # routing: a token's slot depends on all tokens before it and on all experts
+    ("top_k_gate", ((4, 6, 5),), {"capacity": 2}, "S(0)->S(0),S(0)"),
+    ("top_k_gate_grad", ((4, 6, 5), (4, 6, 5, 2)), {}, "S(0),S(0)->S(0) R,P->P"),
+    ("top_k_count", ((4, 6, 5),), {}, "S(0)->S(0) S(1)->P"),
     # moving elements: linear, except that causal_mask puts -inf somewhere
     ("embedding", (((4, 6), I64), (10, 8)), {}, "S(0),R->S(0) S(1),R->S(1) R,S(1)->S(2) R,P->P"),
     ("embedding_grad", (((4, 6), I64), (4, 6, 8)), {"rows": 10}, "S(0),S(0)->P S(1),S(1)->P R,S(2)->S(1) R,P->P"),

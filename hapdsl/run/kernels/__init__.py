@@ -7,7 +7,21 @@ It is not called where an index of the call is empty on this device.
 
 from __future__ import annotations
 
-from hapdsl.run.kernels import attention, layout, linear, optimize, pointwise, reduce
+from hapdsl.run.kernels import attention, convolution, layout, linear, moe, normalize, optimize, pointwise, reduce
 from hapdsl.run.kernels.registry import KERNELS, Kernel, kernel, resolve
 
-__all__ = ["KERNELS", "Kernel", "attention", "kernel", "layout", "linear", "optimize", "pointwise", "reduce", "resolve"]
+__all__ = [
+    "KERNELS",
+    "Kernel",
+    "attention",
+    "convolution",
+    "kernel",
+    "layout",
+    "linear",
+    "moe",
+    "normalize",
+    "optimize",
+    "pointwise",
+    "reduce",
+    "resolve",
+]
