@@ -98,12 +98,13 @@ def cut_alike(node: Node, inputs: tuple[Value, ...], outputs: tuple[Value, ...],
             cls = graph.tensors[value.tensor].classes[d]
             if not axes or not dim or cls is None:
                 continue
-            known = first.get(dim[0])
+            major = node.instance.major(dim)
+            known = first.get(major)
             if known is not None and known[1] == cls:
                 continue
             # In elements of the index: a class split off has as many units as the one it was part of, so far.
-            pieces = np.stack(layout.units(cls, axes)) * node.instance.extents[dim[0]] // graph.classes[cls].units
+            pieces = np.stack(layout.units(cls, axes)) * node.instance.extents[major] // graph.classes[cls].units
             if known is None:
-                first[dim[0]] = (value, cls, pieces)
+                first[major] = (value, cls, pieces)
             elif not np.array_equal(known[2], pieces):
                 raise error("HAP537", f"{known[0]} and {value} are cut differently (classes {known[1]} and {cls})", span, f"gather one of them first, or give {split_of(cls)[0]} the same shares")  # fmt: skip

@@ -51,12 +51,13 @@ def _tie_operators(nodes: Sequence[DraftNode], extents: Mapping[Dim, int], lengt
         first: dict[str, Dim] = {}
         for tensor, dims in sides:
             for d, dim in enumerate(dims):
-                if not dim or (tensor.name, d) not in extents or dim[0].isdigit():
+                if not dim or (tensor.name, d) not in extents:
                     continue
-                member = (tensor.name, d)
-                index = instance.extents[dim[0]]
-                lengths[member] = math.gcd(lengths.get(member, 0), index)
-                ties.union(first.setdefault(dim[0], member), member)
+                member, major = (tensor.name, d), instance.major(dim)
+                if major.isdigit():
+                    continue
+                lengths[member] = math.gcd(lengths.get(member, 0), instance.extents[major])
+                ties.union(first.setdefault(major, member), member)
 
 
 def _tie_symbols(tensors: Sequence[Draft], extents: Mapping[Dim, int], ties: UnionFind) -> dict[Dim, str]:

@@ -183,16 +183,15 @@ class Program:
         """
         node = instruction.node
         assert node is not None
-        extents = node.instance.extents
-        found: dict[str, np.ndarray] = {i: np.full(self.layout.devices, e) for i, e in extents.items()}
+        instance = node.instance
+        found: dict[str, np.ndarray] = {i: np.full(self.layout.devices, e) for i, e in instance.extents.items()}
         sides: Iterable[tuple[Value, tuple[tuple[str, ...], ...]]] = [
-            *zip(instruction.inputs, node.instance.operands, strict=True),
-            *zip(instruction.outputs, node.instance.results, strict=True),
+            *zip(instruction.inputs, instance.operands, strict=True),
+            *zip(instruction.outputs, instance.results, strict=True),
         ]
         for value, dims in sides:
             _, lengths = self.piece(value)
             for d, dim in enumerate(dims):
                 if dim and any(p.kind == "S" and p.dim == d for p in value.placement):
-                    minor = int(np.prod([extents[i] for i in dim[1:]])) if len(dim) > 1 else 1
-                    found[dim[0]] = lengths[:, d] // minor
+                    found[instance.major(dim)] = lengths[:, d] // instance.minor(dim)
         return found

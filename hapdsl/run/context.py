@@ -98,8 +98,7 @@ class Context:
     @cached_property
     def lengths(self) -> Mapping[str, int]:
         """The local length of every index: of a merged dim the major index is the one that is cut."""
-        extents = self.instance.extents
-        found = dict(extents)
+        found = dict(self.instance.extents)
         sides = [
             *zip(self.operands, self.instance.operands, strict=True),
             *zip(self.results, self.instance.results, strict=True),
@@ -107,7 +106,7 @@ class Context:
         for ranges, dims in sides:
             for here, dim in zip(ranges, dims, strict=True):
                 if dim and here.length < here.extent:
-                    found[dim[0]] = here.length // math.prod(extents[i] for i in dim[1:])
+                    found[self.instance.major(dim)] = here.length // self.instance.minor(dim)
         return found
 
     @cached_property

@@ -88,6 +88,14 @@ class Instance:
                 seen.update(dict.fromkeys(dim))
         return tuple(seen)
 
+    def major(self, dim: Dim) -> str:
+        """The index on which a dim is cut: the first that is longer than 1. `(groups c)` of one group is cut like `c`."""
+        return next((i for i in dim if self.extents[i] > 1), dim[0])
+
+    def minor(self, dim: Dim) -> int:
+        """How many elements of a dim go with one of its major index."""
+        return math.prod(self.extents[i] for i in dim) // self.extents[self.major(dim)]
+
     def majors(self, index: str) -> tuple[list[int | None], list[int | None]] | None:
         """For each operand and each output the dim whose major index is `index`, None where it is absent.
 
@@ -98,7 +106,7 @@ class Instance:
             dims: list[int | None] = []
             for tensor in side:
                 found = [d for d, dim in enumerate(tensor) if index in dim]
-                if len(found) > 1 or (found and tensor[found[0]][0] != index):
+                if len(found) > 1 or (found and self.major(tensor[found[0]]) != index):
                     return None
                 dims.append(found[0] if found else None)
             sides.append(dims)
@@ -282,6 +290,9 @@ class _Builder:
         product = math.prod(self.extents[i] for i in dim if i in self.extents)
         if unknown and product and extent % product == 0:
             self.extents[unknown[0]] = extent // product
+        elif not unknown and product != extent and sum(self.extents[i] > 1 for i in dim) == 1:
+            index = next(i for i in dim if self.extents[i] > 1)
+            self.fail("HAP302", f"dim {d} of '{given.operand}' is {extent}, but {product} elsewhere (index {index})")
         elif unknown or product != extent:
             self.fail("HAP304", f"dim {d} of '{given.operand}' is {extent}, which doesn't split into {' '.join(dim)} ({product})")
 

@@ -7,14 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d as torch_adaptive_avg_pool2d
-from torch.nn.functional import max_pool2d as torch_max_pool2d
 
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import Context
 from hapdsl.run.kernels.registry import kernel
-
-aten = torch.ops.aten
 
 
 @kernel
@@ -73,24 +69,3 @@ def embedding(ctx: Context, ids: Tensor, table: Tensor) -> Tensor:
 def embedding_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int) -> Tensor:
     check_rows(ids, rows)
     return g.new_zeros(ctx.result_shape()).index_add_(0, ids.reshape(-1).long(), g.reshape(-1, g.shape[-1]))
-
-
-@kernel
-def max_pool2d(ctx: Context, x: Tensor, *, kernel: int, stride: int) -> Tensor:
-    return torch_max_pool2d(x, kernel, stride)
-
-
-@kernel
-def max_pool2d_grad(ctx: Context, x: Tensor, g: Tensor, *, kernel: int, stride: int) -> Tensor:
-    _, at = aten.max_pool2d_with_indices(x, [kernel, kernel], [stride, stride])
-    return aten.max_pool2d_with_indices_backward(g, x, [kernel, kernel], [stride, stride], [0, 0], [1, 1], False, at)
-
-
-@kernel
-def adaptive_avg_pool2d(ctx: Context, x: Tensor, *, size: int) -> Tensor:
-    return torch_adaptive_avg_pool2d(x, size)
-
-
-@kernel
-def adaptive_avg_pool2d_grad(ctx: Context, g: Tensor, *, height: int, width: int) -> Tensor:
-    return aten._adaptive_avg_pool2d_backward(g, g.new_empty(ctx.result_shape()))

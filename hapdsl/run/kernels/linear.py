@@ -1,11 +1,9 @@
-"""Products: matrix multiplication in its transposed forms, einsum, convolution."""
+"""Products: matrix multiplication in its transposed forms, einsum."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d as torch_conv2d
-from torch.nn.grad import conv2d_input, conv2d_weight
 
 from hapdsl.run.context import Context
 from hapdsl.run.kernels.registry import kernel
@@ -40,20 +38,3 @@ def einsum(ctx: Context, *x: Tensor, spec: str, **sizes: int) -> Tensor:
         args += [operand.reshape([ctx.lengths[i] for i in flat]), [numbers[i] for i in flat]]
     args.append([numbers[i] for dim in ctx.instance.results[0] for i in dim])
     return torch.einsum(*args).reshape(ctx.result_shape())
-
-
-@kernel
-def conv2d(ctx: Context, x: Tensor, k: Tensor, *, stride: int, pad: int) -> Tensor:
-    return torch_conv2d(x, k, stride=stride, padding=pad)
-
-
-@kernel
-def conv2d_input_grad(ctx: Context, g: Tensor, k: Tensor, *, height: int, width: int, stride: int, pad: int) -> Tensor:
-    return conv2d_input(ctx.result_shape(), k, g, stride=stride, padding=pad)
-
-
-@kernel
-def conv2d_weight_grad(
-    ctx: Context, x: Tensor, g: Tensor, *, kernel_height: int, kernel_width: int, stride: int, pad: int
-) -> Tensor:
-    return conv2d_weight(x, ctx.result_shape(), g, stride=stride, padding=pad)
