@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hapdsl.check.verify import Checked, verify
-from hapdsl.cluster import Cluster, guess
+from hapdsl.cluster import Cluster, guess, with_devices
 from hapdsl.cluster import build as build_cluster
 from hapdsl.cost.evaluate import Cost, evaluate
 from hapdsl.graph.build import build, operators
@@ -46,6 +46,7 @@ class Workbench:
         self.notes = Report()
         self._graphs: dict[tuple[object, ...], TrainingGraph] = {}
         self._clusters: dict[int, Cluster] = {}
+        self._whole: dict[int, nodes.Cluster] = {}  # with the devices that they use
         self._elsewhere: dict[str, Bundle] = {}  # clusters' files
         self._guess: nodes.Cluster | None = None
 
@@ -117,30 +118,40 @@ class Workbench:
         """`NAME` of this file, `FILE`, or `FILE:NAME` (FILE may be `std/…`).
 
         Without `spec`: the file's only cluster, else the one of `cluster.hap` in the settings folder, else a guess at this machine.
-        Raises HAP421 which one, HAP422 unknown, HAP423 a file without one, or the file's own faults.
+        The block holds all that it uses: devices of the file or of its imports are declared inside it.
+        Raises HAP421 which one, HAP422 unknown, HAP423 a file without one, what `with_devices` raises, or the file's own faults.
         """
+        block, devices = self._block(spec)
+        if id(block) not in self._whole:
+            self._whole[id(block)] = with_devices(block, devices)
+        return self._whole[id(block)]
+
+    def _block(self, spec: str | None) -> tuple[nodes.Cluster, Mapping[str, nodes.Device]]:
+        """The block as it stands in its file, and the devices that its file knows."""
+        here = self.bundle.devices
         if spec is None:
             own = [c for c in self.bundle.of_main(nodes.Cluster) if isinstance(c, nodes.Cluster)]
             if own or self.bundle.clusters:
-                return self._pick("cluster", None, own, self.bundle.clusters, ("HAP423", "HAP421", "HAP422"), "--cluster FILE:NAME")
+                return self._pick("cluster", None, own, self.bundle.clusters, ("HAP423", "HAP421", "HAP422"), "--cluster FILE:NAME"), here
             saved = settings_folder() / "cluster.hap"
-            return self._from_file(str(saved), None) if saved.is_file() else self._guessed()
+            return self._from_file(str(saved), None) if saved.is_file() else (self._guessed(), here)
         if spec in self.bundle.clusters:
-            return self.bundle.clusters[spec]
+            return self.bundle.clusters[spec], here
         file, name = _split(spec)
         if name is None and not _looks_like_file(file):
             known = ", ".join(self.bundle.clusters)
             raise error("HAP422", f"there is no cluster '{spec}' in {self.bundle.main.name}", self.where, f"it has: {known}" if known else "name a file: FILE or FILE:NAME")  # fmt: skip
         return self._from_file(file, name)
 
-    def _from_file(self, file: str, name: str | None) -> nodes.Cluster:
+    def _from_file(self, file: str, name: str | None) -> tuple[nodes.Cluster, Mapping[str, nodes.Device]]:
         path = _resolve(file)
         if file not in self._elsewhere:
             self._elsewhere[file] = load(path)
         bundle = self._elsewhere[file]
         own = [c for c in bundle.of_main(nodes.Cluster) if isinstance(c, nodes.Cluster)]
         where = Span(bundle.main.name, 1, 1, 1, 1)
-        return self._pick("cluster", name, own, bundle.clusters, ("HAP423", "HAP421", "HAP422"), f"--cluster {file}:NAME", where)
+        found = self._pick("cluster", name, own, bundle.clusters, ("HAP423", "HAP421", "HAP422"), f"--cluster {file}:NAME", where)
+        return found, bundle.devices
 
     def _guessed(self) -> nodes.Cluster:
         if self._guess is None:

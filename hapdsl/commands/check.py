@@ -70,6 +70,7 @@ def command(out: Output, files: tuple[str, ...], numeric: bool, allow: tuple[str
 def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[str]) -> None:
     """Everything that one file's own blocks say."""
     from hapdsl.cluster import build as build_cluster
+    from hapdsl.cluster import check_devices, with_devices
     from hapdsl.lang import nodes
     from hapdsl.lang.diagnostics import Report
 
@@ -82,11 +83,18 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
     # those of imported files too: what is proven below rests on them
     if declared := [name for name, op in bench.bundle.ops.items() if ops[name].span == op.span]:
         _operators(bench, declared, found, allow)
+    devices = [d for d in bench.bundle.of_main(nodes.Device) if isinstance(d, nodes.Device)]
+    if devices:
+        report = Report()
+        check_devices(devices, bench.bundle.devices, report)
+        found.add(*report)
+        if not report.errors:
+            found.proven.append(f"{name}: {len(devices)} device{'s' * (len(devices) != 1)}")
     for cluster in bench.bundle.of_main(nodes.Cluster):
         assert isinstance(cluster, nodes.Cluster)
         report = Report()
         try:
-            built = build_cluster(cluster, report)
+            built = build_cluster(with_devices(cluster, bench.bundle.devices), report)
             found.add(*report)
             found.proven.append(f"{name}: cluster {cluster.name}, {len(built)} device{'s' * (len(built) != 1)}")
         except HapError as problem:

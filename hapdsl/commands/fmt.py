@@ -46,7 +46,7 @@ def _format(file: str, check: bool, texts: dict[str, str]) -> bool:
     tree = parse(text, file)
     if not tree.items:
         where = Span(file, 1, 1, 1, 1)
-        raise error("HAP124", f"{file} holds no block", where, "a file holds def, op, model, cluster and program blocks")
+        raise error("HAP124", f"{file} holds no block", where, "a file holds def, op, model, device, cluster and program blocks")
     canonical = to_text(tree)
     if canonical == text:
         return False

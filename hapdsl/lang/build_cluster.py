@@ -13,8 +13,10 @@ class ClusterRules(Base):
         return n.Cluster(name=str(c[1]), **self._braced(c))
 
     def device(self, c: Children) -> n.Device:
-        opening, *settings, closing = c[2]
-        return n.Device(str(c[1]), tuple(settings), sign=self._sign([c[0], opening], 1), span=self._span(c[0], closing))
+        opening, *settings, closing = c[-1]
+        base = str(c[3]) if len(c) == 5 else None
+        sign = self._sign([c[0], opening], 1)
+        return n.Device(str(c[1]), tuple(settings), base, sign=sign, span=self._span(c[0], closing))
 
     def host_node(self, c: Children) -> n.HostNode:
         parts, link, end = self._parts(c[3:])

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-BLOCKS = ("import", "def", "op", "model", "cluster", "program")
+BLOCKS = ("import", "def", "op", "model", "device", "cluster", "program")
 
 _OPERATORS = {"+", "-", "*", "/", "//", "%"}
 _EXPRESSION = {"NUMBER", "STRING", "NAME", "true", "false", "[", "("}

@@ -39,6 +39,7 @@ class Bundle:
     defs: dict[str, nodes.Def] = field(default_factory=dict)
     ops: dict[str, nodes.Op] = field(default_factory=dict)
     models: dict[str, nodes.Model] = field(default_factory=dict)
+    devices: dict[str, nodes.Device] = field(default_factory=dict)
     clusters: dict[str, nodes.Cluster] = field(default_factory=dict)
     programs: dict[str, nodes.Program] = field(default_factory=dict)
 
@@ -47,7 +48,7 @@ class Bundle:
         """The text of each file by the name that spans carry."""
         return {source.name: source.text for source in self.sources}
 
-    def of_main(self, kind: type[nodes.Block]) -> list[nodes.Block]:
+    def of_main(self, kind: type[nodes.Statement]) -> list[nodes.Statement]:
         """The main file's own blocks of a kind, in the order of the text."""
         return [item for item in self.main.tree.items if isinstance(item, kind)]
 
@@ -65,7 +66,7 @@ def load(path: str | Path) -> Bundle:
     assert main is not None  # else there would be errors
     if not main.tree.items:
         where = Span(main.name, 1, 1, 1, 1)
-        raise HapError(Diagnostic("HAP124", f"{main.name} holds no block", where, "a file holds def, op, model, cluster and program blocks"))  # fmt: skip
+        raise HapError(Diagnostic("HAP124", f"{main.name} holds no block", where, "a file holds def, op, model, device, cluster and program blocks"))  # fmt: skip
     return _bundle(main, loader.sources)
 
 
@@ -170,9 +171,9 @@ def _advice(name: str, importer: Path) -> str:
 
 def _bundle(main: Source, sources: list[Source]) -> Bundle:
     bundle = Bundle(main, sources)
-    tables: dict[type[nodes.Block], dict[str, Any]] = {
+    tables: dict[type[nodes.Statement], dict[str, Any]] = {
         nodes.Def: bundle.defs, nodes.Op: bundle.ops, nodes.Model: bundle.models,
-        nodes.Cluster: bundle.clusters, nodes.Program: bundle.programs,
+        nodes.Device: bundle.devices, nodes.Cluster: bundle.clusters, nodes.Program: bundle.programs,
     }  # fmt: skip
     report = Report()
     for source in sources:

@@ -5,7 +5,7 @@ Nodes are immutable and compare by content: `span` (where it stood in the text)
 never takes part in a comparison, comments do, so `parse(print(t)) == t` says that
 comments survive too.
 
-    File      = (Import | Def | Op | Model | Cluster | Program)*
+    File      = (Import | Def | Op | Model | Device | Cluster | Program)*
     Model     = (Declare | Assign | Repeat | Microbatch | Output | Metric | Train)*
     Def       = (Declare | Assign | Repeat | Return)*
     Op        = (Sum | Linear | Whole | Size | Flops | Grad | Torch | Dtype | Notation | At | Order)*
@@ -412,8 +412,11 @@ class Part(Node):
 
 @dataclass(frozen=True, slots=True)
 class Device(Statement):
+    """`device name { settings }`, or `device name = base { settings that differ }`; of a cluster, or of a file."""
+
     name: str
     settings: tuple[Setting, ...]
+    base: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,5 +561,5 @@ class Program(Block):
 class File(Node):
     """A whole file; `closing` are the comments after its last block."""
 
-    items: tuple[Import | Def | Op | Model | Cluster | Program, ...]
+    items: tuple[Import | Def | Op | Model | Device | Cluster | Program, ...]
     closing: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ def parse_file(path: str | Path) -> File:
     """The tree of a file, which must hold at least one block. Raises HapError (HAP100 to HAP129)."""
     tree = parse(read_text(path), str(path))
     if not tree.items:
-        raise error("HAP124", f"{path} holds no block", Span(str(path), 1, 1, 1, 1), "a file holds def, op, model, cluster and program blocks")  # fmt: skip
+        raise error("HAP124", f"{path} holds no block", Span(str(path), 1, 1, 1, 1), "a file holds def, op, model, device, cluster and program blocks")  # fmt: skip
     return tree
 
 

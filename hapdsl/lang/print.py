@@ -156,8 +156,8 @@ def _row(statement: n.Statement, pad: int) -> Row:
             return Row(f"metric {', '.join(names)}")
         case n.Train(loss=loss, optimizer=optimizer):
             return Row(f"train {loss} with {inline(optimizer)}")
-        case n.Device(name=name, settings=settings, sign=sign):
-            return Row(f"device {name}", braces(settings), "", "device", sign)
+        case n.Device(name=name, settings=settings, base=base, sign=sign):
+            return Row(f"device {name}{f' = {base}' if base else ''}", braces(settings), "", "device", sign)
         case n.HostNode(name=name, parts=parts, link=link, sign=sign):
             return Row(f"node {name}", f"= {_parts(parts, link)}", "", "node", sign)
         case n.Network(parts=parts, link=link):

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hapdsl.cluster import Cluster, Curve, Device, Host, Link, build
+from hapdsl.cluster import Cluster, Curve, Device, Host, Link
 from hapdsl.cost import best_method, collective_seconds, link_seconds
 from hapdsl.graph.program import COLLECTIVES, METHODS
-from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
+from hapdsl.workbench import Workbench
 
 CLUSTERS = Path(__file__).parents[2] / "programs" / "clusters"
 ALL = [(kind, method) for kind in COLLECTIVES for method in METHODS[kind]]
@@ -25,9 +24,7 @@ def flat(n: int, link: Link, measured: dict[str, Curve] | None = None) -> Cluste
 
 
 def shipped(name: str) -> Cluster:
-    path = CLUSTERS / f"{name}.hap"
-    tree = parse(path.read_text(encoding="utf-8"), str(path))
-    return build(next(item for item in tree.items if isinstance(item, nodes.Cluster)))
+    return Workbench(CLUSTERS / f"{name}.hap").cluster()
 
 
 @pytest.mark.parametrize(

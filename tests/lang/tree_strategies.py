@@ -182,8 +182,9 @@ setting = st.recursive(
     max_leaves=3,
 )
 _part = st.builds(n.Part, st.integers(0, 512), name, st.booleans())
+device = statement(n.Device, name, any_number(setting), st.none() | name)
 cluster_statement = st.one_of(
-    statement(n.Device, name, any_number(setting)),
+    device,
     statement(n.HostNode, name, several(_part), any_number(setting)),
     statement(n.Network, several(_part), any_number(setting)),
     statement(n.Measured, name, any_number(st.tuples(quantity, quantity))),
@@ -223,7 +224,7 @@ program = block(
     n.Program, program_statement, name=name, model=name, args=any_number(_arg(expression)), cluster=st.none() | name
 )
 
-item = st.one_of(statement(n.Import, string), def_, model, op, cluster, program)
+item = st.one_of(statement(n.Import, string), def_, model, op, device, cluster, program)
 
 
 def _file(items, closing):

@@ -13,7 +13,7 @@ CLUSTERS: dict[str, Explanation] = {
     ),
     "HAP402": Explanation(
         "an unknown device or node",
-        "A node is made of devices, a network of nodes, and both only of those that this cluster declares.",
+        "A node is made of devices, a network of nodes: devices of the cluster itself, of the file or of what it imports, nodes of the cluster.",
         "network 4 * v100 over { … }",
         "network 1 * host over { … }",
     ),
@@ -83,6 +83,12 @@ CLUSTERS: dict[str, Explanation] = {
     ),
     "HAP416": Explanation(
         "a device that no node has", "A warning: the device is declared, but the cluster doesn't contain it."
+    ),
+    "HAP417": Explanation(
+        "devices made from each other",
+        "Behind `=` stands the device whose settings hold where nothing else is said. Following it must come to a device that says all of its own.",
+        "device a = b { launch = 5 us }",
+        'import "std/hardware.hap"\ndevice a = v100 { launch = 5 us }',
     ),
     "HAP420": Explanation(
         "another number of devices",

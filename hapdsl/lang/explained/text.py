@@ -89,7 +89,7 @@ TEXT: dict[str, Explanation] = {
     ),
     "HAP114": Explanation(
         "an unknown statement",
-        "A file holds import, def, op, model, cluster and program blocks, and each kind of block its own statements; "
+        "A file holds import, def, op, model, device, cluster and program blocks, and each kind of block its own statements; "
         "the help lists them or names the one that looks alike.",
         "modle mlp { }",
         "model mlp { }",
@@ -111,7 +111,7 @@ TEXT: dict[str, Explanation] = {
         "rolled into `repeat`.",
     ),
     "HAP124": Explanation(
-        "a file without any block", "A file holds at least one import, def, op, model, cluster or program."
+        "a file without any block", "A file holds at least one import, def, op, model, device, cluster or program."
     ),
     "HAP125": Explanation("a NUL byte", "The file is binary, or UTF-16: save it as UTF-8 text."),
     "HAP130": Explanation(
