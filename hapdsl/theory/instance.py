@@ -282,8 +282,8 @@ class _Builder:
         for index in dim:
             if index.isdigit():
                 self.extents[index] = int(index)
-            elif index not in self.extents and isinstance(self.attributes.get(index), int):
-                self.extents[index] = self.attributes[index]
+            elif index not in self.extents and index in self.attributes:
+                self.set_size(index, self.attributes[index])
         unknown = [i for i in dim if i not in self.extents]
         if len(unknown) > 1:
             self.fail("HAP303", f"can't tell how dim {d} of '{given.operand}' ({extent}) splits into {' '.join(dim)}", f"give {unknown[0]} = …")  # fmt: skip

@@ -7,8 +7,6 @@ the result differently, so a gradient that is right only in sum fails.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -16,32 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hapdsl.theory.library import standard
+from tests.graph.cases import Case, Shape, case
 from tests.graph.helpers import gradient, graph_of, same, step, values
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Case:
-    """`call` over the operands; `oracle` gets them in the same order. `positive` operands are drawn from (0.5, 2)."""
-
-    call: str
-    operands: dict[str, Shape]
-    oracle: Callable[..., Tensor]
-    integers: dict[str, tuple[Shape, int]] = field(default_factory=dict)  # name: shape, bound
-    positive: tuple[str, ...] = ()
-
-
-def case(call: str, oracle: Callable[..., Tensor], integers: dict[str, tuple[Shape, int]] | None = None, positive: str = "", **operands: Shape) -> Case:
-    return Case(call, operands, oracle, integers or {}, tuple(positive.split()))
+from tests.graph.vision_cases import DEFS as VISION_DEFS
+from tests.graph.vision_cases import VISION_CASES
 
 
 def layer_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return F.layer_norm(x, w.shape, w, b, 1e-5)
-
-
-def windows(x: Tensor, size: int, stride: int) -> Tensor:
-    return x.unfold(2, size, stride).unfold(3, size, stride).amax(dim=(-1, -2))
 
 
 def causal(x: Tensor) -> Tensor:
@@ -119,10 +99,6 @@ CASES: dict[str, list[Case]] = {
         case('einsum("ab,bc,cd->da", a, b, c)', lambda a, b, c: (a @ b @ c).T, a=(2, 3), b=(3, 4), c=(4, 5)),
         case('einsum("ab,cb->ac", a, a)', lambda a: a @ a.T, a=(3, 4)),
         case('einsum("row k, k col -> row col", a, b)', lambda a, b: a @ b, a=(3, 4), b=(4, 5)),
-    ],
-    "conv2d": [
-        case("conv2d(x, k)", F.conv2d, x=(2, 3, 6, 5), k=(4, 3, 3, 2)),
-        case("conv2d(x, k, stride = 2, pad = 1)", lambda x, k: F.conv2d(x, k, stride=2, padding=1), x=(2, 3, 6, 7), k=(4, 3, 3, 3)),
     ],
     "add": [
         case("add(a, b)", lambda a, b: a + b, a=SQUARE, b=SQUARE),
@@ -219,15 +195,6 @@ CASES: dict[str, list[Case]] = {
         case("embedding(ids, a)", lambda a, ids: a[ids], {"ids": ((4, 3), 5)}, a=(5, 6)),
         case("embedding(ids, a)", lambda a, ids: a[ids], {"ids": ((), 5)}, a=(5, 6)),
     ],
-    "max_pool2d": [
-        case("max_pool2d(x)", lambda x: windows(x, 2, 2), x=(2, 3, 6, 5)),
-        case("max_pool2d(x, kernel = 3, stride = 1)", lambda x: windows(x, 3, 1), x=(2, 3, 6, 5)),
-    ],
-    "adaptive_avg_pool2d": [
-        case("adaptive_avg_pool2d(x)", lambda x: x.mean((2, 3), keepdim=True), x=(2, 3, 6, 5)),
-        case("adaptive_avg_pool2d(x, size = 2)", lambda x: F.adaptive_avg_pool2d(x, 2), x=(2, 3, 6, 4)),
-        case("adaptive_avg_pool2d(x, size = 3)", lambda x: F.adaptive_avg_pool2d(x, 3), x=(2, 3, 7, 5)),
-    ],
     "attention": [
         case("attention(q, k, v)", written_out, q=(2, 3, 4, 5), k=(2, 3, 6, 5), v=(2, 3, 6, 7)),
         case("attention(q, k, v, causal = true)", lambda q, k, v: causal(q @ k.mT / 5**0.5) @ v, q=(2, 3, 4, 5), k=(2, 3, 4, 5), v=(2, 3, 4, 5)),
@@ -258,6 +225,7 @@ def test_gradients(name: str, number: int) -> None:
 
 
 def check(item: Case) -> None:
+    **VISION_CASES,
     draw = torch.Generator().manual_seed(7)
     operands = {n: torch.randn(s, generator=draw, dtype=torch.float64) for n, s in item.operands.items()}
     for name in item.positive:
@@ -287,7 +255,7 @@ def model(item: Case, out: Shape) -> str:
     lines += [f"    input weight : f64[{listed(out)}]", f"    y = {item.call}", "    weighed = mul(y, weight)"]
     lines += [f"    loss = sum(weighed, dims = [{listed(tuple(range(len(out))))}])"]
     lines += ["    output y", "    train loss with sgd(lr = 0.1)"]
-    return DEFS + "model case() {\n" + "\n".join(lines) + "\n}\n"
+    return DEFS + VISION_DEFS + "model case() {\n" + "\n".join(lines) + "\n}\n"
 
 
 def test_ties_of_max_share_the_gradient() -> None:

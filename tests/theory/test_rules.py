@@ -41,6 +41,15 @@ RULES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
         "conv2d_weight_grad", ((4, 3, 8, 8), (4, 6, 6, 6)), {"kernel_height": 3, "kernel_width": 3},
         "S(0),S(0)->P S(1),R->S(1) R,S(1)->S(0) P,R->P R,P->P",
     ),
+    # of one group, channels are cut apart; of several, both kinds go together
+    ("conv2d", ((4, 6, 8, 8), (9, 2, 3, 3)), {"groups": 3}, "S(0),R->S(0) S(1),S(0)->S(1) P,R->P R,P->P"),
+    ("conv2d", ((4, 6, 8, 8), (6, 1, 3, 3)), {"groups": 6}, "S(0),R->S(0) S(1),S(0)->S(1) P,R->P R,P->P"),
+    (
+        "conv2d_weight_grad", ((4, 6, 8, 8), (4, 9, 6, 6)), {"kernel_height": 3, "kernel_width": 3, "groups": 3},
+        "S(0),S(0)->P S(1),S(1)->S(0) P,R->P R,P->P",
+    ),
+    ("conv_transpose2d", ((4, 3, 8, 8), (3, 6, 2, 2)), {"stride": 2}, "S(0),R->S(0) S(1),S(0)->P R,S(1)->S(1) P,R->P R,P->P"),
+    ("conv_transpose2d", ((4, 6, 8, 8), (6, 3, 2, 2)), {"groups": 2}, "S(0),R->S(0) S(1),S(0)->S(1) P,R->P R,P->P"),
     # elementwise: any dim of all operands; partial sums only where the function is linear
     ("add", ((4, 6), (4, 6)), {}, "S(0),S(0)->S(0) S(1),S(1)->S(1) P,P->P"),
     ("add", ((4, 6), (6,)), {}, "S(0),R->S(0) S(1),S(0)->S(1) P,P->P"),
@@ -142,3 +151,10 @@ def test_only_some_outputs_lack_an_index() -> None:
 def test_a_merged_dim_is_cut_on_its_major_index_alone() -> None:
     split = declared("op split_heads(x[*i, (h e)], attr h) -> y[*i, h, e] { linear x }")
     assert shown(call(split, (5, 12), h=4)) == {"S(0)->S(0)", "S(1)->S(1)", "P->P"}
+def test_a_merged_dim_of_one_major_unit_is_cut_on_the_next_index() -> None:
+    """One head of twelve is a dim of twelve."""
+    split = declared("op split_heads(x[*i, (h e)], attr h) -> y[*i, h, e] { linear x }")
+    assert shown(call(split, (5, 12), h=1)) == {"S(0)->S(0)", "S(1)->S(2)", "P->P"}
+    assert shown(call("rearrange", (5, 12), spec="b (h e) -> (h b) e", h=1)) == {"S(0)->S(0)", "S(1)->S(1)", "P->P"}
+
+
