@@ -104,7 +104,7 @@ class _Backward:
                 self.contribute(tensor, self.emit(op, given, attributes, node, [self.part(tensor)])[0], node)
         else:
             done: set[int] = set()
-            for rule in node.instance.decl.grads:
+            for rule in self.rules(node, targets):
                 self.rule(rule, node, targets, done)
             missing = set(targets) - done
             if missing:
@@ -114,6 +114,19 @@ class _Backward:
             self.pending[id(tensor)] -= 1
             if not self.pending[id(tensor)]:
                 self.settle(tensor, node)
+
+    @staticmethod
+    def rules(node: DraftNode, targets: dict[int, Draft]) -> list[nodes.Rule]:
+        """The gradients to apply: where several give what is asked for, those that give the least besides."""
+        wanted = {node.instance.given[p].operand for p in targets}
+        chosen: list[nodes.Rule] = []
+        while wanted:
+            rule = max(node.instance.decl.grads, key=lambda r: (len(wanted & {*r.targets}), -len(r.targets)), default=None)
+            if rule is None or not wanted & {*rule.targets}:
+                break
+            chosen.append(rule)
+            wanted -= {*rule.targets}
+        return sorted(chosen, key=node.instance.decl.grads.index)
 
     def rule(self, rule: nodes.Rule, node: DraftNode, targets: dict[int, Draft], done: set[int]) -> None:
         positions = [[p for p, g in enumerate(node.instance.given) if g.operand == t] for t in rule.targets]
@@ -131,12 +144,12 @@ class _Backward:
                 names.append(f"{tensor.name}.grad.{len(self.parts.get(id(tensor), [])) + earlier + 1}")
             values = self.expression(rule.value, node, names, None)
             for position, value in zip(heads, values, strict=True):
-                if position in targets:
+                if position in targets and position not in done:
                     self.contribute(targets[position], value, node)
                     done.add(position)
             return
         for position in positions[0]:
-            if position in targets:
+            if position in targets and position not in done:
                 value = self.expression(rule.value, node, [self.part(targets[position])], position)[0]
                 self.contribute(targets[position], value, node)
                 done.add(position)

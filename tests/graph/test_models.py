@@ -19,6 +19,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.load import load, load_text
 from tests.graph.helpers import MODELS, example, gradient, same, source, step, steps, values
 from tests.graph.language_models import LANGUAGE
+from tests.graph.training_models import TRAINING
 from tests.graph.vision_models import VISION
 
 Tensors = dict[str, Tensor]
@@ -121,6 +122,7 @@ EXAMPLES: dict[str, tuple[Callable[[Tensors], Tensor], dict[str, Any], dict[str,
     "rezero": (rezero, {"batch": 2, "seq": 5, "d": 6, "heads": 2, "ffn": 7, "vocab": 9, "layers": 2}, {"tokens": 9, "target": 9}),
     **VISION,
     **LANGUAGE,
+    **TRAINING,
 }  # fmt: skip
 
 

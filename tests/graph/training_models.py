@@ -1,0 +1,44 @@
+"""torch's versions of the examples of training (frozen parts, accumulation, mixed precision), for `test_models`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+
+
+def norm(x: Tensor, t: Tensors, name: str) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], t[f"{name}.weight"], t[f"{name}.bias"])
+
+
+def by_head(x: Tensor, w: Tensor) -> Tensor:
+    """[b, s, d] by [d, h, e] -> [b, h, s, e]."""
+    return (x @ w.flatten(1)).unflatten(-1, w.shape[1:]).transpose(1, 2)
+
+
+def lora(t: Tensors, strength: float = 2.0) -> Tensor:
+    """Weight matrices with the product of two thin ones added to them: W + strength / rank * a b, as one matrix."""
+    x = F.embedding(t["tokens"], t["embed"])
+    for turn in range(2):
+        at = f"layer.{turn}.block."
+
+        def merged(which: str, at: str = at) -> Tensor:
+            a, b = t[f"{at}{which}.a"], t[f"{at}{which}.b"]
+            return t[f"{at}{which}.w"] + strength / a.shape[1] * (a @ b.flatten(1)).unflatten(-1, b.shape[1:])
+
+        n = norm(x, t, f"{at}ln1")
+        q, k, v = (by_head(n, w) for w in (merged("query"), t[f"{at}wk"], merged("value")))
+        c = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        r = x + c.transpose(1, 2).flatten(2) @ t[f"{at}wo"].flatten(0, 1)
+        x = r + F.gelu(norm(r, t, f"{at}ln2") @ t[f"{at}w1"]) @ t[f"{at}w2"]
+    return F.cross_entropy((x @ t["head"]).flatten(0, 1), t["target"].flatten())
+
+
+# name: torch's version, small settings, bounds of the integer inputs
+TRAINING: dict[str, tuple[Callable[[Tensors], Tensor], dict[str, Any], dict[str, int]]] = {
+    "lora": (lora, {"batch": 4, "seq": 5, "d": 8, "heads": 2, "ffn": 6, "vocab": 9, "layers": 2, "rank": 2, "strength": 2}, {"tokens": 9, "target": 9}),
+}  # fmt: skip
