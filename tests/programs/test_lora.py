@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,20 +12,26 @@ from torch import Tensor
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.cluster import build as build_cluster
-from hapdsl.graph.program import Program
+from hapdsl.graph.program import Layout, Program
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.lang.load import load
+from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.search.planner import plan
 from tests.check.random_programs import random_program
-from tests.graph.helpers import MODELS, example, graph_of, same
+from tests.graph.helpers import example, graph_of, same
 from tests.graph.training_models import TRAINING
 
 ORACLE, SETTINGS, _ = TRAINING["lora"]
 STEPS = 3
+CLUSTER = """
+cluster three {
+    device fast { compute = 20 GFLOP/s, memory = 1 GiB, bandwidth = 200 GB/s }
+    device slow { compute = 10 GFLOP/s, memory = 1 GiB, bandwidth = 200 GB/s }
+    node host = 2 * fast, 1 * slow over { bandwidth = 100 GB/s, latency = 1 ns }
+}"""
 
 
 @cache
@@ -100,9 +107,12 @@ def test_random_programs_equal_torch(mesh: tuple[tuple[str, int], ...]) -> None:
 
 
 def test_a_plan_equals_torch() -> None:
-    """Planned on the demo's four devices, written, read, proven and run."""
-    cluster = build_cluster(load(MODELS.parent / "clusters" / "digits.hap").clusters["digits"])
-    found = plan(graph(), cluster, gap=0.9, baselines=False)
+    """Planned for devices that differ, under given shares; written, read, proven and run."""
+    (block,) = parse(CLUSTER).items
+    assert isinstance(block, nodes.Cluster)
+    cluster = build_cluster(block)
+    shares = {name: np.array(Layout.even(cls.units, 3)) for name, cls in graph().classes.items()}
+    found = plan(graph(), cluster, gap=0.9, baselines=False, fixed=shares)
     checked = verify(parse(to_text(write(found.program))).items[0], graph(), len(cluster))  # type: ignore[arg-type]
     assert checked.ok and not checked.sketch
     agrees(checked.program)
