@@ -93,12 +93,6 @@ def layer_norm_grad(ctx: Context, x: Tensor, weight: Tensor, g: Tensor, *, eps: 
     return aten.native_layer_norm_backward(g, x, weight.shape, mean, rstd, weight, weight, [True, True, True])
 
 
-@kernel
-def layer_norm_input_grad(ctx: Context, x: Tensor, weight: Tensor, g: Tensor, *, eps: float) -> Tensor:
-    _, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, None, eps)
-    return aten.native_layer_norm_backward(g, x, weight.shape, mean, rstd, weight, None, [True, False, False])[0]
-
-
 def check_labels(label: Tensor, classes: int, ignoring: bool) -> Tensor:
     """bool, shape of `label`: which rows count.
 
@@ -154,3 +148,9 @@ def mse_loss_grad(ctx: Context, x: Tensor, target: Tensor, g: Tensor) -> Tensor:
 def accuracy(ctx: Context, z: Tensor, label: Tensor) -> Tensor:
     check_labels(label, z.shape[-1], ignoring=True)
     return (z.argmax(-1) == label).sum().to(z.dtype) / ctx.extent("b")
+
+
+@kernel
+def layer_norm_input_grad(ctx: Context, x: Tensor, weight: Tensor, g: Tensor, *, eps: float) -> Tensor:
+    _, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, None, eps)
+    return aten.native_layer_norm_backward(g, x, weight.shape, mean, rstd, weight, None, [True, False, False])[0]
