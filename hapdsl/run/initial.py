@@ -15,6 +15,7 @@ from hapdsl.graph.training import Tensor as Declared
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import dtypes_at
+from hapdsl.run.samples import INTEGERS
 from hapdsl.theory.instance import FLOATS
 
 
@@ -112,14 +113,6 @@ def random_inputs(graph: TrainingGraph, seed: int = 0, dtype: torch.dtype | None
     return made
 
 
-# Operators that read an integer operand as a number below the extent of one of their indices.
-_BOUNDS = {
-    "cross_entropy": ("label", "c"),
-    "cross_entropy_grad": ("label", "c"),
-    "accuracy": ("label", "c"),
-    "embedding": ("ids", "v"),
-    "embedding_grad": ("ids", "v"),
-}
 # Operators that pass such numbers on.
 _PASSING = ("reshape", "rearrange", "transpose", "slice", "cast", "concat")
 
@@ -129,11 +122,10 @@ def bound(graph: TrainingGraph, tensor: str) -> int:
     found: list[int] = []
     for k in graph.readers.get(tensor, ()):
         node = graph.nodes[k]
-        if node.op in _BOUNDS:
-            operand, index = _BOUNDS[node.op]
-            at = [g.operand for g in node.instance.given].index(operand)
-            if node.inputs[at] == tensor:
+        for given, name in zip(node.instance.given, node.inputs, strict=True):
+            index = INTEGERS.get(node.op, {}).get(given.operand)
+            if name == tensor and index:
                 found.append(node.instance.extents[index])
-        elif node.op in _PASSING:
+        if node.op in _PASSING:
             found.append(bound(graph, node.outputs[0]))
     return min(found, default=2)

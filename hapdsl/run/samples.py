@@ -47,6 +47,11 @@ def _shaped(*shapes: Shape, name: str = "x", **attributes: Any) -> Hint:
 _IMAGE = {"h": 6, "w": 7, "kh": 3, "kw": 2, "h2": 4, "w2": 6}
 _STRIDED = {"h": 6, "w": 7, "kh": 3, "kw": 2, "h2": 3, "w2": 4}
 
+# Heads of their own, shared ones, and one that all queries share.
+_HEADS = tuple(
+    Hint({"causal": causal}, {"h": h, "r": r}) for causal, h, r in ((False, 6, 1), (True, 6, 1), (True, 3, 2), (False, 1, 4))
+)
+
 HINTS: dict[str, tuple[Hint, ...]] = {
     "scale": (Hint({"by": -1.5}),),
     "shift": (Hint({"by": 0.75}),),
@@ -75,6 +80,9 @@ HINTS: dict[str, tuple[Hint, ...]] = {
         _shaped((4, 3), name="g", dim=-1, start=1, size=4),
     ),
     "embedding_grad": (Hint({"rows": 7}),),
+    "embedding_bag_grad": (Hint({"rows": 7}),),
+    "lower_triangle": (Hint({}, {"s": 5, "t": 5}),),
+    "lower_triangle_grad": (Hint({"size": 5}, {"m": 10}),),
     "einsum": (
         _shaped((4, 5, 6), (6, 3, 2), spec="bsd,dhe->bhse"),
         _shaped((4, 3, 5, 2), (3, 2, 6), spec="bhse,hed->bsd"),
@@ -160,6 +168,8 @@ INTEGERS: dict[str, dict[str, str]] = {
 }
 _EXTENTS = (4, 6, 5, 3, 7, 2, 8, 9)
 
+    "embedding_bag": {"ids": "v"},
+    "embedding_bag_grad": {"ids": "v"},
 
 def samples(decl: OpDecl) -> list[Sample]:
     """Calls that between them use each operand, each attribute of the table, and stars of different length.

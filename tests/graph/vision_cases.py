@@ -95,4 +95,9 @@ VISION_CASES: dict[str, list[Case]] = {
         case("group_norm(x, w, b, groups = 3)", lambda x, w, b: F.group_norm(x, 3, w, b), x=(4, 6), w=(6,), b=(6,)),
         case("group_norm(x, w, b, groups = 3)", lambda x, w, b: F.instance_norm(x, weight=w, bias=b), x=(2, 3, 5), w=(3,), b=(3,)),
     ],
+    "embedding_bag": [
+        case("embedding_bag(ids, a)", lambda a, ids: F.embedding_bag(ids, a, mode="sum"), {"ids": ((4, 3), 5)}, a=(5, 6)),
+        case("embedding_bag(ids, a)", lambda a, ids: a[ids].sum(2), {"ids": ((2, 4, 3), 5)}, a=(5, 6)),
+    ],
+    "lower_triangle": [case("lower_triangle(a)", lambda a: torch.stack([a[:, i, j] for i in range(4) for j in range(i)], 1), a=(2, 4, 4))],
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the forward kernels of convolution, pooling and normalisation must equal: written out with numpy, or torch's modules."""
+"""What the forward kernels of convolution, pooling, normalisation and bags must equal: written out with numpy, or torch's modules."""
 
 from __future__ import annotations
 
@@ -64,4 +64,6 @@ IMAGES = {
     "batch_norm_stats": moments,
     "batch_norm": batch_norm,
     "group_norm": group_norm,
+    "embedding_bag": lambda ids, table: torch.nn.functional.one_hot(ids, len(table)).sum(-2).double() @ table,
+    "lower_triangle": lambda x: torch.from_numpy(x.numpy()[..., *np.tril_indices(x.shape[-1], -1)]),
 }

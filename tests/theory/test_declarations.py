@@ -127,6 +127,8 @@ MISFITS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("HAP304", "group_norm", ((4, 6), (6,), (6,)), {"groups": 4}),
     ("HAP306", "conv_transpose2d", ((4, 3, 8, 8), (3, 6, 2, 2)), {"stride": 2, "output_pad": 2}),
     ("HAP306", "max_pool2d", ((4, 3, 8, 8),), {"pad": 2}),
+    ("HAP306", "lower_triangle", ((4, 5, 6),), {}),
+    ("HAP306", "lower_triangle", ((4, 1, 1),), {}),
     ("HAP306", "upsample_nearest2d", ((4, 3, 8, 8),), {"factor": 0}),
     ("HAP302", "einsum", ((4, 5), (6, 7)), {"spec": "ij,jk->ik"}),
     ("HAP302", "rearrange", ((4, 5),), {"spec": "a b -> b a", "a": 5}),

@@ -60,6 +60,8 @@ SHAPES: list[tuple[str, tuple[Any, ...], dict[str, Any], list[tuple[int, ...]]]]
     ("embedding", (((4, 6), I64), (10, 8)), {}, [(4, 6, 8)]),
     ("embedding", (((), I64), (10, 8)), {}, [(8,)]),
     ("embedding_grad", (((4, 6), I64), (4, 6, 8)), {"rows": 10}, [(10, 8)]),
+    ("embedding_bag", (((4, 6), I64), (10, 8)), {}, [(4, 8)]),
+    ("lower_triangle", ((4, 5, 5),), {}, [(4, 10)]),
     ("transpose", ((4, 6, 8),), {"perm": [2, 0, 1]}, [(8, 4, 6)]),
     ("transpose", ((4, 6, 8),), {"perm": [-1, 0, -2]}, [(8, 4, 6)]),
     ("transpose", ((),), {"perm": []}, [()]),

@@ -90,8 +90,11 @@ RULES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("top_k_gate_grad", ((4, 6, 5), (4, 6, 5, 2)), {}, "S(0),S(0)->S(0) R,P->P"),
     ("top_k_count", ((4, 6, 5),), {}, "S(0)->S(0) S(1)->P"),
     # moving elements: linear, except that causal_mask puts -inf somewhere
-    ("embedding", (((4, 6), I64), (10, 8)), {}, "S(0),R->S(0) S(1),R->S(1) R,S(1)->S(2) R,P->P"),
-    ("embedding_grad", (((4, 6), I64), (4, 6, 8)), {"rows": 10}, "S(0),S(0)->P S(1),S(1)->P R,S(2)->S(1) R,P->P"),
+    ("embedding", (((4, 6), I64), (10, 8)), {}, "S(0),R->S(0) S(1),R->S(1) R,S(1)->S(2) R,S(0)->P R,P->P"),
+    ("embedding_grad", (((4, 6), I64), (4, 6, 8)), {"rows": 10}, "S(0),S(0)->P S(1),S(1)->P R,S(2)->S(1) R,R->S(0) R,P->P"),
+    ("embedding_bag", (((4, 6), I64), (10, 8)), {}, "S(0),R->S(0) S(1),R->P R,S(1)->S(1) R,S(0)->P R,P->P"),
+    ("embedding_bag_grad", (((4, 6), I64), (4, 8)), {"rows": 10}, "S(0),S(0)->P S(1),R->P R,S(1)->S(1) R,R->S(0) R,P->P"),
+    ("lower_triangle", ((4, 5, 5),), {}, "S(0)->S(0) P->P"),
     ("transpose", ((4, 6, 8),), {"perm": [2, 0, 1]}, "S(0)->S(1) S(1)->S(2) S(2)->S(0) P->P"),
     ("concat", ((4, 3), (4, 5)), {"dim": 1}, "S(0),S(0)->S(0) P,P->P"),
     ("concat", ((2, 3, 4), (2, 5, 4), (2, 6, 4)), {"dim": -2}, "S(0),S(0),S(0)->S(0) S(2),S(2),S(2)->S(2) P,P,P->P"),
@@ -148,9 +151,6 @@ def test_only_some_outputs_lack_an_index() -> None:
     assert shown(call(both, (4, 6))) == {"S(0)->S(0),P", "S(1)->S(1),S(0)"}
 
 
-def test_a_merged_dim_is_cut_on_its_major_index_alone() -> None:
-    split = declared("op split_heads(x[*i, (h e)], attr h) -> y[*i, h, e] { linear x }")
-    assert shown(call(split, (5, 12), h=4)) == {"S(0)->S(0)", "S(1)->S(1)", "P->P"}
 def test_a_merged_dim_of_one_major_unit_is_cut_on_the_next_index() -> None:
     """One head of twelve is a dim of twelve."""
     split = declared("op split_heads(x[*i, (h e)], attr h) -> y[*i, h, e] { linear x }")
@@ -158,3 +158,6 @@ def test_a_merged_dim_of_one_major_unit_is_cut_on_the_next_index() -> None:
     assert shown(call("rearrange", (5, 12), spec="b (h e) -> (h b) e", h=1)) == {"S(0)->S(0)", "S(1)->S(1)", "P->P"}
 
 
+def test_a_merged_dim_is_cut_on_its_major_index_alone() -> None:
+    split = declared("op split_heads(x[*i, (h e)], attr h) -> y[*i, h, e] { linear x }")
+    assert shown(call(split, (5, 12), h=4)) == {"S(0)->S(0)", "S(1)->S(1)", "P->P"}

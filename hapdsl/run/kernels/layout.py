@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hapdsl.lang.diagnostics import error
-from hapdsl.run.context import Context
+from hapdsl.run.context import Context, Range
 from hapdsl.run.kernels.registry import kernel
 
 
@@ -59,13 +59,46 @@ def check_rows(ids: Tensor, rows: int) -> None:
         )
 
 
+def rows_here(ids: Tensor, table: Range) -> tuple[Tensor, Tensor]:
+    """Where in this device's piece of the table each index lies, and whether it does; elsewhere 0. Raises HapError HAP704."""
+    check_rows(ids, table.extent)
+    at = ids.long() - table.offset
+    here = (at >= 0) & (at < table.length)
+    return at.where(here, 0), here
+
+
 @kernel
 def embedding(ctx: Context, ids: Tensor, table: Tensor) -> Tensor:
-    check_rows(ids, table.shape[0])
-    return table[ids.long()]
+    at, here = rows_here(ids, ctx.span(1, 0))
+    return torch.where(here.unsqueeze(-1), table[at], 0)
 
 
 @kernel
 def embedding_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int) -> Tensor:
-    check_rows(ids, rows)
-    return g.new_zeros(ctx.result_shape()).index_add_(0, ids.reshape(-1).long(), g.reshape(-1, g.shape[-1]))
+    at, here = rows_here(ids, ctx.results[0][0])
+    kept = torch.where(here.unsqueeze(-1), g, 0).reshape(-1, g.shape[-1])
+    return g.new_zeros(ctx.result_shape()).index_add_(0, at.reshape(-1), kept)
+
+
+@kernel
+def embedding_bag(ctx: Context, ids: Tensor, table: Tensor) -> Tensor:
+    return embedding(ctx, ids, table).sum(-2)
+
+
+@kernel
+def embedding_bag_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int) -> Tensor:
+    return embedding_grad(ctx, ids, g.unsqueeze(-2).expand(*ids.shape, g.shape[-1]), rows=rows)
+
+
+@kernel
+def lower_triangle(ctx: Context, x: Tensor) -> Tensor:
+    rows, columns = torch.tril_indices(*x.shape[-2:], -1, device=x.device)
+    return x[..., rows, columns]
+
+
+@kernel
+def lower_triangle_grad(ctx: Context, g: Tensor, *, size: int) -> Tensor:
+    rows, columns = torch.tril_indices(size, size, -1, device=g.device)
+    x = g.new_zeros(ctx.result_shape())
+    x[..., rows, columns] = g
+    return x
