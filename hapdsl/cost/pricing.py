@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.collectives import collective_seconds
 from hapdsl.cost.compute import compute_seconds
+from hapdsl.cost.numbers import Draft, Numbers
 from hapdsl.graph.program import Instruction, Layout, Program, Value
-from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 
 Floats = NDArray[np.float64]
@@ -41,12 +42,11 @@ class Line:
 class Pricer:
     """Prices instructions of any program over one graph, one layout and one cluster.
 
-    Keep it while these three stay the same: what it has priced once costs a look-up. Values and prices are numbered;
-    two values with equal shapes, dtypes, placements and classes share a shape number and with it their prices.
-    Raises HAP420 where the layout and the cluster differ in their number of devices.
+    Keep it while these three stay the same: what it has priced once costs a look-up. `numbers` (of the same graph) may be
+    shared between pricers of several layouts. Raises HAP420 where the layout and the cluster differ in their number of devices.
     """
 
-    def __init__(self, graph: TrainingGraph, layout: Layout, cluster: Cluster) -> None:
+    def __init__(self, graph: TrainingGraph, layout: Layout, cluster: Cluster, numbers: Numbers | None = None) -> None:
         if layout.devices != len(cluster):
             raise error(
                 "HAP420",
@@ -54,17 +54,13 @@ class Pricer:
                 help="name another cluster, or change the program's mesh and shares",
             )
         self.graph, self.layout, self.cluster = graph, layout, cluster
+        self.numbers = numbers or Numbers(graph)
         self._geometry = Program("", graph, layout, [])
-        self._slots: dict[Value, int] = {}
-        self._shape_of: list[int] = []  # shape number by slot
-        self._shapes: dict[tuple[object, ...], int] = {}
         self._bytes: list[Ints] = []  # local bytes by shape number
-        self._kinds: dict[int, tuple[Node, int]] = {}  # by id; holding the node keeps its id from being reused
-        self._kind_numbers: dict[tuple[object, ...], int] = {}
-        self._prices: dict[tuple[object, ...], Price] = {}
+        self._prices: dict[int, Price] = {}  # by kind of instruction
         self._groups: dict[int, list[list[int]]] = {}
         zero = np.zeros(len(cluster), dtype=np.int64)
-        self._free = Price(np.zeros(len(cluster)), zero)
+        self._prices[-1] = Price(np.zeros(len(cluster)), zero)
 
     def fits(self, program: Program, cluster: Cluster) -> bool:
         """Was this pricer made for the program's graph and layout (the same objects) and for this cluster?"""
@@ -74,32 +70,22 @@ class Pricer:
 
     def slot(self, value: Value) -> int:
         """The number of a value; equal values have one number."""
-        found = self._slots.get(value)
-        if found is None:
-            found = self._slots[value] = len(self._shape_of)
-            self._shape_of.append(self._shape(value))
-        return found
-
-    def _shape(self, value: Value) -> int:
-        tensor = self.graph.tensors[value.tensor]
-        classes = tensor.classes
-        cut = tuple(classes[p.dim] if p.kind == "S" and p.dim < len(classes) else None for p in value.placement)
-        key = (tensor.shape, tensor.dtype, value.placement, cut)
-        number = self._shapes.get(key)
-        if number is None:
-            number = self._shapes[key] = len(self._bytes)
-            self._bytes.append(np.asarray(self._geometry.local_bytes(value), dtype=np.int64))
-        return number
+        return self.numbers.slot(value)
 
     def slot_bytes(self, slot: int) -> Ints:
         """Local bytes of a numbered value, int array [devices]."""
-        return self._bytes[self._shape_of[slot]]
+        return self._shape_bytes()[self.numbers.shape_of[slot]]
 
     def table(self, slots: list[int]) -> Ints:
         """Local bytes of numbered values, int array [values, devices]."""
         if not slots:
             return np.zeros((0, len(self.cluster)), dtype=np.int64)
-        return np.stack(self._bytes)[np.array(self._shape_of)[slots]]
+        return np.stack(self._shape_bytes())[np.array(self.numbers.shape_of)[slots]]
+
+    def _shape_bytes(self) -> list[Ints]:
+        for value in self.numbers.samples[len(self._bytes) :]:
+            self._bytes.append(np.asarray(self._geometry.local_bytes(value), dtype=np.int64))
+        return self._bytes
 
     # -- instructions ----------------------------------------------------------------
 
@@ -112,45 +98,27 @@ class Pricer:
 
     def line(self, instruction: Instruction) -> Line:
         """An instruction with its values numbered and its price."""
-        inputs, outputs = [self.slot(v) for v in instruction.inputs], [self.slot(v) for v in instruction.outputs]
-        return Line(instruction, inputs, outputs, self._price(instruction, inputs, outputs))
+        return self.priced(self.numbers.draft(instruction))
+
+    def priced(self, draft: Draft) -> Line:
+        """A draft of this pricer's numbers with its price."""
+        found = self._prices.get(draft.kind)
+        if found is None:
+            make = self._collective if draft.instruction.node is None else self._compute
+            found = self._prices[draft.kind] = make(draft.instruction, self._sum(draft.inputs), self._sum(draft.outputs))
+        return Line(draft.instruction, draft.inputs, draft.outputs, found)
 
     def price(self, instruction: Instruction) -> Price:
         """The price of one instruction; loads, local conversions and `free` are free."""
         return self.line(instruction).price
 
-    def _price(self, instruction: Instruction, inputs: list[int], outputs: list[int]) -> Price:
-        if instruction.node is None and not instruction.is_collective:
-            return self._free
-        shapes = self._shape_of
-        what: object = instruction.op if instruction.node is None else self._kind(instruction.node)
-        key = (
-            what, instruction.method, instruction.axis,
-            tuple([shapes[s] for s in inputs]), tuple([shapes[s] for s in outputs]),
-        )  # fmt: skip
-        found = self._prices.get(key)
-        if found is None:
-            make = self._collective if instruction.node is None else self._compute
-            found = self._prices[key] = make(instruction, self._sum(inputs), self._sum(outputs))
-        return found
-
     def _sum(self, slots: list[int]) -> Ints:
         return sum((self.slot_bytes(s) for s in slots), np.zeros(len(self.cluster), dtype=np.int64))
-
-    def _kind(self, node: Node) -> int:
-        """A number that two calls share if they are the same operator with the same attributes and operands."""
-        found = self._kinds.get(id(node))
-        if found is None:
-            instance = node.instance
-            key = (node.op, tuple(g.operand for g in instance.given), str(instance.attributes))
-            number = self._kind_numbers.setdefault(key, len(self._kind_numbers))
-            found = self._kinds[id(node)] = (node, number)
-        return found[1]
 
     def _compute(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
         assert instruction.node is not None
         lengths = self._geometry.index_lengths(instruction)
-        return Price(compute_seconds(instruction.node, lengths, inputs, outputs, self.cluster), self._free.buffer)
+        return Price(compute_seconds(instruction.node, lengths, inputs, outputs, self.cluster), self._prices[-1].buffer)
 
     def _collective(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
         """All groups along the axis at once, each with its own link."""

@@ -85,7 +85,7 @@ class _Planning:
     def progress(self, news: Progress) -> None:
         self.say({"doing": news.doing, "best_s": news.best_s, "bound_s": news.bound_s})
         now = time.monotonic()
-        if news.candidate is not None and news.best_s is not None and news.best_s < self.told[1] and now - self.told[0] > EVERY:
+        if news.best_s is not None and news.best_s < self.told[1] and now - self.told[0] > EVERY and news.candidate is not None:
             self.told = (now, news.best_s)
             self.tell("plan", news.candidate, "the best so far")
 

@@ -110,8 +110,8 @@ def _cheapest(structure: Structure, cluster: Cluster, shares: Shares, name: str,
         return None
 
     def price(assignment: tuple[int, ...]) -> float:
-        lines = scheduler.lines(space.choice(assignment))
-        return scheduler.seconds(lines, objective) if scheduler.fits(lines) else math.inf
+        choice = space.choice(assignment)
+        return scheduler.seconds(choice, objective) if scheduler.fits(choice) else math.inf
 
     leaves = max(3, min(LEAVES, WORK // len(structure.training.nodes)))
     result = best_first(pricing.elimination, price, gap=GAP, limits=Limits(leaves=leaves))

@@ -23,7 +23,7 @@ class Conversions:
     """Prices of single conversions, and the cheapest routes, under given shares; remembered by kind of tensor.
 
     A conversion by itself costs what the exact evaluator says. One that may share a message costs what it adds to any
-    message at least: its bytes on one device, without latency.
+    message at least: its bytes on one device, and its part of the latency where many messages are sent.
     """
 
     def __init__(self, structure: Structure, layout: Layout, cluster: Cluster, pricer: Pricer) -> None:
@@ -55,7 +55,7 @@ class Conversions:
         return self._routes[key]
 
     def seconds(self, name: str, source: Placement, target: Placement) -> float:
-        """Seconds of one collective, by its cheapest method; without latency where it may share a message."""
+        """Seconds of one collective, by its cheapest method; what it adds to a message where it may share one."""
         key = (self.structure.tensor_kind[name], source, target)
         found = self._prices.get(key)
         if found is None:
@@ -63,7 +63,11 @@ class Conversions:
             assert kind is not None
             shares, total = self.sizes(name, kind, source, target)
             cluster = self.split.light if self.buckets.joins(name) else self.cluster
-            found = self._prices[key] = best_method(kind, shares, total, cluster)[1]
+            found = best_method(kind, shares, total, cluster)[1]
+            part = self.buckets.part(name, kind)
+            if part is not None:
+                found += part[1] * self.split.floor(part[0])
+            self._prices[key] = found
         return found
 
     def sizes(self, name: str, kind: str, source: Placement, target: Placement) -> tuple[Sizes, float]:

@@ -6,10 +6,14 @@ is not a plan of many small messages.
 
 A bound can't know the groups. It splits the price of a message into what one more byte costs at least (`light`) and
 what a message costs however small it is (`floor`): any message takes at least its floor + the sum of the light prices of its operands.
+How many messages there are at least, it knows in one of two ways. Where everything of a kind fits into a bucket or so: one, if there
+is any, which takes a variable (a *flag*). Where more is sent, each operand pays its part of a floor: parts that never come to more than
+one floor in a message that is sent as soon as it holds a bucket (`Parts`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +24,7 @@ from hapdsl.graph.program import COLLECTIVES, METHODS
 from hapdsl.graph.training import TrainingGraph
 
 BUCKET = 25 * 2**20  # bytes; a full bucket is sent
+MANY = 1.5  # messages; where there may be more of a kind, they are counted by their operands' parts
 
 # Shared messages that a bound may count, each at most once: what moves, and the kinds of collective that count. Gradients,
 # parameters and updated parameters travel at different times, so they never share a message.
@@ -32,7 +37,7 @@ SHARED: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class Buckets:
-    """Knows for each tensor whether its collectives may be grouped with others."""
+    """Knows for each tensor whether its collectives may be grouped with others, and how messages are counted."""
 
     def __init__(self, training: TrainingGraph) -> None:
         self.gradients = {
@@ -44,12 +49,59 @@ class Buckets:
         }
         self.params = {t.name for t in training.of_kind("param", "frozen", "buffer")}
         self.updated = {new for old, new in training.updates.items() if old in self.params}
+        self._bytes = {n: t.bytes for n, t in training.tensors.items()}
         self._joining = self.gradients | self.params | self.updated
         # the least that a message with such operands can carry
         self.smallest = min((training.tensors[n].bytes for n in self._joining), default=0)
 
+        self.parts = {}
+        for shared, (what, kinds) in SHARED.items():
+            if what != "updated":  # these wait for the end of the step, and are sent in one message whatever their size
+                names = self.gradients if what == "gradients" else self.params
+                repeats = 2 if "reduce_scatter" in kinds else 1  # two shards of one tensor, at most
+                parts = Parts([training.tensors[n].bytes for n in sorted(names)], repeats)
+                if parts.most > MANY:
+                    self.parts[shared] = parts
+
     def joins(self, tensor: str) -> bool:
         return tensor in self._joining
+
+    def group(self, tensor: str) -> str:
+        """What a tensor travels with: "gradients", "params", "updated", or "" by itself."""
+        groups = {"gradients": self.gradients, "params": self.params, "updated": self.updated}
+        return next((what for what, names in groups.items() if tensor in names), "")
+
+    @property
+    def flagged(self) -> tuple[str, ...]:
+        """The kinds of shared message of which a bound counts one at most; the others are counted by parts."""
+        return tuple(s for s in SHARED if s not in self.parts)
+
+    def part(self, tensor: str, kind: str) -> tuple[str, float] | None:
+        """What a conversion of a tensor pays of a floor: (which of SHARED, part); None where none is counted by parts."""
+        what = self.group(tensor)
+        for shared, parts in self.parts.items():
+            if SHARED[shared][0] == what and kind in SHARED[shared][1]:
+                return shared, parts.part(self._bytes[tensor])
+        return None
+
+
+class Parts:
+    """The part of a message's floor that each operand pays at least.
+
+    A message is sent once it holds BUCKET bytes, so all of its operands but the last come to less than a bucket. With any size m:
+    an operand of b bytes pays min(b, m) / (BUCKET + n m), where n is how often one tensor may stand in a message; those before
+    the last come to at most BUCKET / (BUCKET + n m), the last to n m / (BUCKET + n m). `m` is the size (of the tensors at
+    hand) for which all of them together pay most, and `most` what they pay.
+    """
+
+    def __init__(self, sizes: Sequence[int], repeats: int) -> None:
+        self.repeats = repeats
+        found = [(sum(self.part(b, m) for b in sizes), m) for m in sorted(set(sizes))]
+        self.most, self.size = max(found, default=(0.0, 0))
+
+    def part(self, size: int, m: int | None = None) -> float:
+        m = self.size if m is None else m
+        return min(size, m) / (BUCKET + self.repeats * m)
 
 
 class Split:

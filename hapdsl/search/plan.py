@@ -32,7 +32,12 @@ class Progress:
     doing: str
     best_s: float | None = None
     bound_s: float | None = None
-    candidate: Candidate | None = None
+    make: Callable[[], Candidate] | None = None
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The best so far as a program; it is written out only for those who ask."""
+        return None if self.make is None else self.make()
 
 
 Report = Callable[[Progress], None]

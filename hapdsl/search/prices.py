@@ -36,7 +36,7 @@ class Pricing:
 
     `bound` is proven: the minimum of the graph at `prices`. `ceiling` is what the best prices could still reach, as
     far as the cuts tell. `minimisers` are the distinct assignments seen, in the order they came. `solves` counts
-    minimisations. `reason` is "converged", "iterations", "infeasible" or "cancelled"; or "linear program" where
+    minimisations. `reason` is "converged", "iterations", "infeasible", "cutoff" or "cancelled"; or "linear program" where
     HiGHS gave up, which leaves the bound as it was. `elimination` is the solved graph at `prices`, for A* to go on
     with (None where another `solve` was used).
     """
@@ -142,13 +142,14 @@ def cutting_planes(
     max_cells: float = 5e7,
     solve: Solve | None = None,
     cancelled: Callable[[], bool] | None = None,
+    cutoff: float = math.inf,
 ) -> Pricing:
     """Maximise, over the prices, the minimum over assignments of `plain + sum_k prices[k] * component k`.
 
     The prices of each of `groups` (default: one group of all) are non-negative and sum to one; a component in no group
     has a price between 0 and its entry in `ceilings` (a price per byte over a limit, say). Starts from even prices,
     from `starts`, and from each corner where the graph is small; then makes at most `iterations` cuts, and stops
-    when the bound can't rise by more than `tolerance`, relatively.
+    when the bound can't rise by more than `tolerance`, relatively, or has reached `cutoff`: what costs that much is of no use.
 
     `solve` replaces elimination (for graphs that are too wide). Raises TooWide as `eliminate` does, ValueError where
     groups, ceilings and components don't fit.
@@ -193,6 +194,8 @@ def cutting_planes(
             return result("cancelled")
         if not look(prices):
             return result("infeasible")
+        if best_bound >= cutoff:
+            return result("cutoff")
     for made in range(iterations + 1):
         scale = abs(best_bound) or max(
             1e-12, *(abs(cut.constant) + np.abs(cut.slopes).max(initial=0.0) for cut in cuts.values())
@@ -209,4 +212,6 @@ def cutting_planes(
         if cancelled is not None and cancelled():
             return result("cancelled")
         look(target)
+        if best_bound >= cutoff:
+            return result("cutoff")
     return result("iterations")

@@ -10,6 +10,7 @@ that were made once are made again by a look-up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -49,10 +50,12 @@ class Scheduler:
     def __init__(self, conversions: Conversions, bucket: int = BUCKET) -> None:
         self.conversions, self.bucket = conversions, bucket
         self.training, self.cluster, self.pricer = conversions.training, conversions.cluster, conversions.pricer
+        self.numbers = self.pricer.numbers
         self.layout, self.buckets, self.wish = conversions.layout, conversions.buckets, conversions.structure.wish
         self._computes: dict[tuple[int, int], tuple[Rule, Line]] = {}  # holding the rule keeps its id from being reused
         self._waits: dict[tuple[str, Placement, Offer], tuple[_Waiting, ...]] = {}
         self._others: dict[tuple[object, ...], Line] = {}
+        self._last: tuple[Choice, list[Line]] | None = None
 
     def program(self, choice: Choice, name: str = "plan") -> Program:
         """The program of these choices in canonical order."""
@@ -61,21 +64,25 @@ class Scheduler:
         return Program(name, self.training, self.layout, instructions, self.cluster.name, parameters)
 
     def lines(self, choice: Choice) -> list[Line]:
-        """The same, line by line with prices."""
-        return _Run(self, choice).run()
+        """The same, line by line with prices; those of the last choice are at hand."""
+        if self._last is None or self._last[0] is not choice:
+            self._last = (choice, _Run(self, choice).run())
+        return self._last[1]
 
-    def seconds(self, lines: list[Line], objective: str) -> float:
-        """What `hapdsl.cost.evaluate` says of a program that consists of these lines, without making it."""
+    def seconds(self, choice: Choice, objective: str) -> float:
+        """What `hapdsl.cost.evaluate` says of the program of these choices, without making it."""
+        lines = self.lines(choice)
         if objective == "overlap":
             return float(simulate(lines, self.pricer)[1].max(initial=0.0))
         return float(sum(s.seconds for s in stages_of(lines)))
 
-    def fits(self, lines: list[Line]) -> bool:
+    def fits(self, choice: Choice) -> bool:
         """Does every device's peak fit into its memory?"""
-        if self._roomy():
+        if self._roomy:
             return True
-        return bool((measure(self.training, lines, self.pricer).peak <= self.cluster.memories).all())
+        return bool((measure(self.training, self.lines(choice), self.pricer).peak <= self.cluster.memories).all())
 
+    @cached_property
     def _roomy(self) -> bool:
         """Would every device hold every tensor whole in all placements at once, and a message of them all?"""
         each = sum(t.bytes * (len(t.shape) + 3 + len(self.cluster)) for t in self.training.tensors.values())
@@ -86,7 +93,8 @@ class Scheduler:
     def compute(self, k: int, node: Node, rule: Rule) -> Line:
         found = self._computes.get((k, id(rule)))
         if found is None:
-            found = self._computes[k, id(rule)] = (rule, self.pricer.line(instruction(node, rule)))
+            draft = self.numbers.kept((k, rule), lambda: instruction(node, rule))
+            found = self._computes[k, id(rule)] = (rule, self.pricer.priced(draft))
         return found[1]
 
     def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> Line:
@@ -94,8 +102,9 @@ class Scheduler:
         found = self._others.get(key)
         if found is None:
             kind = LOADED[self.training.tensors[name].kind]
-            made = Instruction(kind, (), (Value(name, (placement,)),), section, repeat=repeat)
-            found = self._others[key] = self.pricer.line(made)
+            value = Value(name, (placement,))
+            draft = self.numbers.kept(key, lambda: Instruction(kind, (), (value,), section, repeat=repeat))
+            found = self._others[key] = self.pricer.priced(draft)
         return found
 
     def message(self, group: tuple[_Waiting, ...], section: str, repeat: Turn) -> Line:
@@ -107,8 +116,10 @@ class Scheduler:
             targets = tuple(Value(w.tensor, (w.target,)) for w in group)
             kind = group[0].kind
             method = group[0].method or self._method(kind, sources, targets)
-            made = Instruction(kind, sources, targets, section, method=method, repeat=repeat)
-            found = self._others[key] = self.pricer.line(made)
+            draft = self.numbers.kept(
+                (key, method), lambda: Instruction(kind, sources, targets, section, method=method, repeat=repeat)
+            )
+            found = self._others[key] = self.pricer.priced(draft)
         return found
 
     def _method(self, op: str, sources: tuple[Value, ...], targets: tuple[Value, ...]) -> str | None:

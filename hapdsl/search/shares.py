@@ -43,9 +43,10 @@ class Stages:
     a call: O(distinct instructions × devices).
     """
 
-    def __init__(self, program: Program, cluster: Cluster) -> None:
+    def __init__(self, program: Program, cluster: Cluster, pricer: Pricer | None = None) -> None:
         self.program, self.cluster = program, cluster
-        pricer = Pricer(program.graph, program.layout, cluster)
+        pricer = pricer or Pricer(program.graph, program.layout, cluster)
+        self.numbers = pricer.numbers
         lines = [pricer.line(i) for i in program.instructions]
         self.distinct: list[Instruction] = []
         number: dict[int, int] = {}
@@ -75,7 +76,7 @@ class Stages:
 
     def times(self, shares: Mapping[str, np.ndarray]) -> np.ndarray:
         """Seconds of each distinct instruction on each device, float array [instructions, devices]."""
-        pricer = Pricer(self.program.graph, layout_of(shares, len(self.cluster)), self.cluster)
+        pricer = Pricer(self.program.graph, layout_of(shares, len(self.cluster)), self.cluster, self.numbers)
         found = np.zeros((len(self.distinct), len(self.cluster)))
         for k, instruction in enumerate(self.distinct):
             found[k] = pricer.price(instruction).seconds

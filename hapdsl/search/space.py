@@ -63,7 +63,7 @@ class Space:
     ) -> None:
         self.training, self.layout, self.cluster, self.objective = training, layout, cluster, objective
         self.structure = structure or Structure(training, restriction)
-        self.pricer = Pricer(training, layout, cluster)
+        self.pricer = Pricer(training, layout, cluster, self.structure.numbers)
         self.conversions = self.make_conversions()
         self.rules, self.offers, self.holds = self.structure.rules, self.structure.offers, self.structure.holds
         self.rule_variable, self.offer_variable = self.structure.rule_variable, self.structure.offer_variable

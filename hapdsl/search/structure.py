@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from hapdsl.cost.numbers import Numbers
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.eliminate import Order, order
 from hapdsl.search.factors import FactorGraph
@@ -38,6 +39,10 @@ class Choice:
     offered: Mapping[str, Offer]
     held: Mapping[str, Placement]
 
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal choices of one graph."""
+        return (self.rules, tuple(self.held.items()), tuple(self.offered.items()))
+
 
 @dataclass(frozen=True)
 class Gives:
@@ -55,16 +60,18 @@ class Structure:
     `base` is the factor graph without prices. `rules[k]` are the values of call k's variable `rule_variable[k]`;
     `offers[t]` those of a computed tensor, `holds[p]` the (held, offered) pairs of a parameter, in `offer_variable`.
     `gives` says where prices of collectives belong. `messages` are the shared messages (of SHARED) whose latency is to
-    count; each doubles tables, and one that weighs nothing is better left out, which only lowers the bound.
+    count by a flag; each doubles tables, and one that weighs nothing is better left out, which only lowers the bound.
     `impossible` names the calls and tensors for which the restriction leaves nothing: then nothing is allowed at all.
     """
 
     def __init__(
         self, training: TrainingGraph, restriction: Restriction | None = None, messages: tuple[str, ...] = tuple(SHARED)
     ) -> None:
-        self.training, self.messages = training, messages
+        self.training = training
         self.restriction = restriction or Restriction()
+        self.numbers = Numbers(training)
         self.buckets = Buckets(training)
+        self.messages = tuple(m for m in messages if m in self.buckets.flagged)
         self.base = FactorGraph()
         self.rules: list[tuple[Rule, ...]] = []
         self.rule_variable: list[int] = []
@@ -100,7 +107,7 @@ class Structure:
     def _tensor_key(self, name: str) -> tuple[object, ...]:
         tensor = self.training.tensors[name]
         own = name if name in self.restriction.wishes else None
-        return ("tensor", tensor.shape, tensor.dtype, tensor.classes, tensor.kind, self.buckets.joins(name), own)
+        return ("tensor", tensor.shape, tensor.dtype, tensor.classes, tensor.kind, self.buckets.group(name), own)
 
     def _call_key(self, node: Node) -> tuple[object, ...]:
         instance = node.instance

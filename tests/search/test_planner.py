@@ -148,7 +148,7 @@ def test_too_little_memory_names_device_need_and_limit() -> None:
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "HAP601"
     assert "small" in diagnostic.message
-    assert "1 MiB" in diagnostic.message
+    assert "has 1.00 MiB" in diagnostic.message
     assert diagnostic.message.count("MiB") == 2
     assert diagnostic.help
 

@@ -1,0 +1,115 @@
+"""A choice of program and the shares it is priced under, together: what the planner compares, and the best it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hapdsl.cluster.hardware import Cluster
+from hapdsl.cost.evaluate import Cost, evaluate
+from hapdsl.cost.pricing import Pricer
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.diagnostics import HapError, error
+from hapdsl.search.conversions import Conversions
+from hapdsl.search.plan import Candidate
+from hapdsl.search.schedule import Scheduler
+from hapdsl.search.shares import Shares, layout_of
+from hapdsl.search.structure import Choice, Structure
+
+
+def shares_key(shares: Mapping[str, np.ndarray]) -> tuple[object, ...]:
+    return tuple((c, tuple(int(n) for n in s)) for c, s in sorted(shares.items()))
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A choice of program under shares, and the seconds it takes (of the objective)."""
+
+    choice: Choice
+    shares: Shares
+    seconds: float
+    scheduler: Scheduler
+    name: str
+
+    def key(self) -> tuple[object, ...]:
+        return (shares_key(self.shares), self.choice.key())
+
+    @cached_property
+    def fits(self) -> bool:
+        """Does every device's peak fit into its memory? Looked at only where the seconds make it worth knowing."""
+        return self.scheduler.fits(self.choice)
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        program = self.scheduler.program(self.choice, self.name)
+        return Candidate(program, evaluate(program, self.scheduler.cluster, self.scheduler.pricer), self.choice)
+
+
+class Pairs:
+    """All pairs that were priced for one training graph on one cluster: `best` is the fastest that fits.
+
+    `better` is called whenever there is a new best.
+    """
+
+    def __init__(self, training: TrainingGraph, cluster: Cluster, objective: str, name: str, better: Callable[[], None]) -> None:
+        self.training, self.cluster, self.objective, self.name, self.better = training, cluster, objective, name, better
+        self.best: Pair | None = None
+        self.smallest_need: tuple[float, Cost] | None = None  # of what didn't fit: the least bytes over the limit
+
+    def priced(self, choice: Choice, shares: Shares, scheduler: Scheduler) -> Pair:
+        return Pair(choice, shares, scheduler.seconds(choice, self.objective), scheduler, self.name)
+
+    def under(self, choice: Choice, shares: Shares, structure: Structure) -> Pair:
+        """Choices under other shares than they were found for."""
+        layout = layout_of(shares, len(self.cluster))
+        pricer = Pricer(self.training, layout, self.cluster, structure.numbers)
+        conversions = Conversions(structure, layout, self.cluster, pricer)
+        return self.priced(choice, shares, Scheduler(conversions))
+
+    def fits(self, pair: Pair) -> bool:
+        """Does it fit into memory? What doesn't is remembered as long as nothing has."""
+        if not pair.fits and self.best is None:
+            cost = pair.candidate.cost
+            over = float((cost.memory_bytes - cost.capacity_bytes).max())
+            if self.smallest_need is None or over < self.smallest_need[0]:
+                self.smallest_need = (over, cost)
+        return pair.fits
+
+    def fastest(self, pairs: list[Pair]) -> Pair | None:
+        """The fastest that fits, kept where it is the best so far; of equal ones the first."""
+        for pair in sorted(pairs, key=lambda p: p.seconds):
+            if self.fits(pair):
+                self.keep(pair)
+                return pair
+        return None
+
+    def keep(self, pair: Pair) -> None:
+        """Take note of a pair that fits."""
+        if self.best is None or pair.seconds < self.best.seconds * (1 - 1e-12):
+            self.best = pair
+            self.better()
+
+    def nothing(self, impossible: list[str]) -> HapError:
+        """Why there is no best: memory (HAP601), or restrictions that leave nothing for what is `impossible` (HAP602)."""
+        if self.smallest_need is None:
+            which = f": nothing is left for '{impossible[0]}'" if impossible else ""
+            message = f"no program exists for '{self.training.model}' under these restrictions{which}"
+            return error("HAP602", message, help="free a placement or a class", status=1)
+        cost = self.smallest_need[1]
+        device = int((cost.memory_bytes - cost.capacity_bytes).argmax())
+        largest = ", ".join(f"{n} {b / 2**20:.0f} MiB" for n, b in cost.memory_holders[device][:3])
+        return error(
+            "HAP601",
+            f"no plan found fits: '{self.cluster.devices[device].name}' needs {_mib(cost.memory_bytes[device])}, "
+            f"has {_mib(cost.capacity_bytes[device])}",
+            help=f"the largest there: {largest}; lower the batch, or add memory",
+            status=1,
+        )
+
+
+def _mib(size: float) -> str:
+    """Small sizes with the digits that tell a need from a limit."""
+    return f"{size / 2**20:,.0f} MiB" if size >= 100 * 2**20 else f"{size / 2**20:.2f} MiB"

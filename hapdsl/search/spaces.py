@@ -1,0 +1,197 @@
+"""Spaces with their prices solved, remembered by shares, and A* over their assignments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from hapdsl.cluster.hardware import Cluster
+from hapdsl.cost.compute import compute_dtype
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.search.astar import Limits, best_first
+from hapdsl.search.clock import Clock
+from hapdsl.search.eliminate import TooWide, eliminate
+from hapdsl.search.messages import Buckets, Split
+from hapdsl.search.milp import by_milp
+from hapdsl.search.pairs import Pair, Pairs, shares_key
+from hapdsl.search.prices import Pricing, cutting_planes
+from hapdsl.search.restriction import Restriction
+from hapdsl.search.schedule import Scheduler
+from hapdsl.search.shares import Shares, layout_of, shares_of
+from hapdsl.search.space import Space
+from hapdsl.search.structure import Choice, Structure
+
+FRUGAL = (0.5, 2.0, 8.0, 40.0)  # times the price of memory that are tried where it is short
+WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
+
+
+@dataclass
+class Solved:
+    """A space under given shares, with its prices solved, and the assignments that were priced."""
+
+    space: Space
+    scheduler: Scheduler
+    pricing: Pricing
+    pairs: dict[tuple[int, ...], Pair] = field(default_factory=dict)
+
+    @cached_property
+    def shares(self) -> Shares:
+        return shares_of(self.space.layout)
+
+    def assignment(self, choice: Choice) -> tuple[int, ...]:
+        """The assignment of a choice; of one that lies outside (a restricted space offers other sets) the empty one."""
+        try:
+            return self.space.structure.assignment(choice)
+        except (ValueError, KeyError):
+            return ()
+
+
+class Spaces:
+    """The spaces of one training graph on one cluster."""
+
+    def __init__(
+        self, training: TrainingGraph, cluster: Cluster, objective: str, restriction: Restriction | None, pairs: Pairs, clock: Clock
+    ) -> None:
+        self.training, self.cluster, self.objective, self.restriction = training, cluster, objective, restriction
+        self.pairs, self.clock = pairs, clock
+        self.structures: dict[tuple[str, ...], Structure] = {}
+        self.solved: dict[tuple[object, ...], Solved] = {}
+        self.nodes = 0  # prefixes that A* looked at
+        self.paid = False  # some space had a price on memory
+
+    # -- which messages count ----------------------------------------------------------
+
+    @cached_property
+    def heavy(self) -> tuple[str, ...]:
+        """Kinds of shared message whose latency is a part of the step that matters to the choice of programs."""
+        return self._messages(WEIGHS)
+
+    @cached_property
+    def audible(self) -> tuple[str, ...]:
+        return self._messages(WEIGHS / 50)
+
+    def _messages(self, part: float) -> tuple[str, ...]:
+        split = Split(self.cluster, 1.0)
+        return tuple(m for m in self.buckets.flagged if split.floor(m) > part * self.floor)
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        return Buckets(self.training)
+
+    @cached_property
+    def floor(self) -> float:
+        return floor(self.training, self.cluster)
+
+    # -- spaces ------------------------------------------------------------------------
+
+    def structure(self, messages: tuple[str, ...]) -> Structure:
+        """Raises HAP602 where the restriction leaves nothing."""
+        found = self.structures.get(messages)
+        if found is None:
+            found = self.structures[messages] = Structure(self.training, self.restriction, messages)
+            if found.impossible:
+                raise self.pairs.nothing(found.impossible)
+        return found
+
+    def solve(self, shares: Shares, messages: tuple[str, ...], memory: bool = False, objective: str | None = None) -> Solved:
+        """The space under these shares with the best prices; with `memory`, a price on that as well.
+
+        Where no program can be better than the best at hand, the prices are left as good as they are when that shows.
+        """
+        objective = objective or self.objective
+        key = (shares_key(shares), messages, memory, objective)
+        if key not in self.solved:
+            self.paid = self.paid or memory
+            structure = self.structure(messages)
+            layout = layout_of(shares, len(self.cluster))
+            space = Space(self.training, layout, self.cluster, None, objective, structure, memory)
+            groups, ceilings = [list(space.timed)], None
+            if memory:
+                ceilings = dict.fromkeys(space.held, 20 * self.solve(shares, messages, False, objective).pricing.bound)
+            late, known = self.clock.late, self.pairs.best
+            cutoff = known.seconds if known is not None and objective == self.objective else np.inf
+            try:
+                pricing = cutting_planes(
+                    space.graph, groups, ceilings, elimination_order=structure.order, cancelled=late, cutoff=cutoff
+                )
+            except TooWide:
+                left = self.clock.left()
+                by = by_milp(space.graph, seconds=10.0 if left is None else max(1.0, min(10.0, left)))
+                pricing = cutting_planes(
+                    space.graph, groups, ceilings, cancelled=late, solve=by, iterations=3, cutoff=cutoff
+                )
+            self.solved[key] = Solved(space, Scheduler(space.conversions), pricing)
+        return self.solved[key]
+
+    def pair(self, solved: Solved, assignment: tuple[int, ...]) -> Pair:
+        """An assignment as a priced program."""
+        found = solved.pairs.get(assignment)
+        if found is None:
+            choice = solved.space.choice(assignment)
+            found = solved.pairs[assignment] = self.pairs.priced(choice, solved.shares, solved.scheduler)
+        return found
+
+    def frugal(self, solved: Solved) -> list[tuple[int, ...]]:
+        """Assignments that pay more and more for memory: the footprint leaves things out, so its own price may be too low."""
+        space, pricing = solved.space, solved.pricing
+        found = []
+        for factor in FRUGAL if pricing.elimination is not None and pricing.elimination.feasible else ():
+            prices = pricing.prices.copy()
+            held = slice(space.held.start, space.held.stop)
+            prices[held] = np.maximum(prices[held], abs(pricing.bound) / 10) * factor
+            found.append(eliminate(space.graph, prices, order=space.structure.order).best())
+        return list(dict.fromkeys(found))
+
+    def search(self, solved: Solved, leaves: int, gap: float, best: Pair | None) -> tuple[Pair | None, float]:
+        """A* from the solved prices, until `gap` is closed to the best pair or the leaves are used up.
+
+        Returns a better pair (None where nothing better comes up) and a bound for these shares.
+        """
+        elimination = solved.pricing.elimination
+        if elimination is None or not elimination.feasible:
+            return None, solved.pricing.bound
+        incumbent = None
+        if best is not None and shares_key(best.shares) == shares_key(solved.shares):
+            incumbent = (best.seconds, solved.assignment(best.choice))
+        structure = solved.space.structure
+        least = np.inf if incumbent is None else incumbent[0]
+
+        def price(assignment: tuple[int, ...]) -> float:
+            nonlocal least
+            # Paying for a message that nothing needs is allowed by the tables, but it is another leaf's program once more.
+            if structure.flags and structure.assignment(structure.choice(assignment)) != assignment:
+                return np.inf
+            pair = self.pair(solved, assignment)
+            if pair.seconds < least:
+                if not self.pairs.fits(pair):
+                    return np.inf
+                least = pair.seconds
+            return pair.seconds
+
+        limits = Limits(leaves=leaves, seconds=self.clock.left())
+        result = best_first(elimination, price, gap, limits, self.clock.late, incumbent)
+        self.nodes += result.nodes
+        if result.assignment is None or (incumbent is not None and result.assignment == incumbent[1]):
+            return None, result.bound
+        found = self.pair(solved, result.assignment)
+        self.pairs.keep(found)
+        return found, result.bound
+
+
+def floor(training: TrainingGraph, cluster: Cluster) -> float:
+    """Seconds of the model's work at the peak speed of all devices together: what a step takes at the very least.
+
+    Compute that is cut is done once, and compute that isn't by every device; no operator is priced below its FLOPs.
+    """
+    speeds: dict[str, float] = {}
+    total = 0.0
+    for node in training.nodes:
+        dtype = compute_dtype(node)
+        if dtype not in speeds:
+            speeds[dtype] = float(cluster.speeds(dtype).sum())
+        total += float(np.max(node.instance.flops({}))) / speeds[dtype]
+    return total
+
+
