@@ -147,8 +147,9 @@ HINTS: dict[str, tuple[Hint, ...]] = {
     "max": (_shaped((4, 6, 5), dims=[0, 2]), _shaped((4, 6), dims=[-1])),
     "max_grad": (Hint({"dims": [0, 2]}, shapes=(("x", (4, 6, 5)), ("y", (6,)), ("g", (6,)))),),
     "spread": (_shaped((6,), name="g", dims=[0, 2], sizes=[4, 5]), _shaped((), name="g", dims=[0], sizes=[4])),
-    "attention": (Hint({"causal": False}), Hint({"causal": True})),
-    "attention_grad": (Hint({"causal": False}), Hint({"causal": True})),
+    "attention": _HEADS,
+    "attention_grad": _HEADS,
+    "rotary": (Hint({}, {"e": 3}), Hint({"base": 100.0, "direction": -1})),
     "top_k_gate": (Hint({"capacity": 2}), Hint({"k": 3, "capacity": 3, "normalize": False}), Hint({"k": 1, "capacity": 7})),
     "top_k_gate_grad": (Hint({}, {"c": 2}), Hint({"k": 3, "normalize": False}, {"c": 3})),
     "top_k_count": (Hint({"k": 1}), Hint({"k": 2})),
@@ -159,17 +160,19 @@ HINTS: dict[str, tuple[Hint, ...]] = {
 
 # Integer operands: the index whose extent bounds them.
 INTEGERS: dict[str, dict[str, str]] = {
+    "attention": {"mask": ""},
+    "attention_grad": {"mask": ""},
     "cross_entropy": {"label": "c"},
     "cross_entropy_grad": {"label": "c"},
     "count_labels": {"label": ""},
     "accuracy": {"label": "c"},
     "embedding": {"ids": "v"},
     "embedding_grad": {"ids": "v"},
+    "embedding_bag": {"ids": "v"},
+    "embedding_bag_grad": {"ids": "v"},
 }
 _EXTENTS = (4, 6, 5, 3, 7, 2, 8, 9)
 
-    "embedding_bag": {"ids": "v"},
-    "embedding_bag_grad": {"ids": "v"},
 
 def samples(decl: OpDecl) -> list[Sample]:
     """Calls that between them use each operand, each attribute of the table, and stars of different length.

@@ -47,6 +47,18 @@ def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, -1) @ v
 
 
+def padded_out(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.bool()[:, None, None])
+
+
+def rotary(x: Tensor, base: float = 10000.0) -> Tensor:
+    """As transformers' Llama applies it: cos and sin of the angles twice, the halves swapped."""
+    angle = torch.outer(torch.arange(x.shape[-2]).double(), 1 / base ** (torch.arange(0, x.shape[-1], 2).double() / x.shape[-1]))
+    angle = torch.cat([angle, angle], -1)
+    first, second = x.chunk(2, -1)
+    return x * angle.cos() + torch.cat([-second, first], -1) * angle.sin()
+
+
 def routed(logits: Tensor, k: int, capacity: int, normalize: bool) -> Tensor:
     """Combine weights plus the dispatch mask, token by token, through the values of the largest gates."""
     gates = torch.softmax(logits, -1)
@@ -198,13 +210,22 @@ CASES: dict[str, list[Case]] = {
     "attention": [
         case("attention(q, k, v)", written_out, q=(2, 3, 4, 5), k=(2, 3, 6, 5), v=(2, 3, 6, 7)),
         case("attention(q, k, v, causal = true)", lambda q, k, v: causal(q @ k.mT / 5**0.5) @ v, q=(2, 3, 4, 5), k=(2, 3, 4, 5), v=(2, 3, 4, 5)),
+        case("attention(q, k, v)", lambda q, k, v: written_out(q, *(x.repeat_interleave(2, 1) for x in (k, v))), q=(2, 6, 4, 5), k=(2, 3, 6, 5), v=(2, 3, 6, 7)),
+        case("attention(q, k, v)", written_out, q=(2, 6, 4, 5), k=(2, 1, 6, 5), v=(2, 1, 6, 7)),
+        case("attention(q, k, v, mask)", padded_out, {"mask": ((2, 6), 2)}, q=(2, 3, 4, 5), k=(2, 3, 6, 5), v=(2, 3, 6, 7)),
         case("attention(q, q, q)", lambda q: written_out(q, q, q), q=(2, 3, 4, 5)),
+    ],
+    "rotary": [case("rotary(a)", rotary, a=(2, 3, 5, 6)), case("rotary(a, base = 500)", lambda a: rotary(a, 500), a=(7, 4))],
+    "rms_norm": [
+        case("rms_norm(x, w)", lambda x, w: F.rms_norm(x, w.shape, w, 1e-6), x=(2, 3, 4), w=(4,)),
+        case("rms_norm(x, w, eps = 0.1)", lambda x, w: F.rms_norm(x, w.shape, w, 0.1), x=(4,), w=(4,)),
     ],
     "top_k_gate": [
         case("routed(a, 2, 7, true)", lambda a: routed(a, 2, 7, True), a=(2, 9, 4)),
         case("routed(a, 3, 5, false)", lambda a: routed(a, 3, 5, False), a=(2, 9, 4)),
     ],
     "causal_mask": [case("softmax(causal_mask(a))", causal, a=(2, 4, 4)), case("softmax(causal_mask(a))", causal, a=(4, 3))],
+    **VISION_CASES,
 }  # fmt: skip
 
 
@@ -225,7 +246,6 @@ def test_gradients(name: str, number: int) -> None:
 
 
 def check(item: Case) -> None:
-    **VISION_CASES,
     draw = torch.Generator().manual_seed(7)
     operands = {n: torch.randn(s, generator=draw, dtype=torch.float64) for n, s in item.operands.items()}
     for name in item.positive:

@@ -82,9 +82,10 @@ EXPECTED = {
         [size if d == dim % g.dim() else n for d, n in enumerate(g.shape)], dtype=g.dtype
     ).index_copy(dim, torch.arange(start, start + g.shape[dim]), g),
     "embedding": lambda ids, table: F.embedding(ids, table),
-    "max_pool2d": windows,
-    "adaptive_avg_pool2d": lambda x, size: torch.nn.AdaptiveAvgPool2d(size)(x),
-    "attention": lambda q, k, v, causal: attend(q, k, v, causal),
+    **IMAGES,
+    "attention": lambda q, k, v, mask=None, *, causal: attend(q, k, v, mask, causal),
+    "rotary": lambda x, base, direction: turn(x, base, direction),
+    "rms_norm": lambda x, w, eps: F.rms_norm(x, w.shape, w, eps),
     "top_k_gate": lambda gates, k, capacity, normalize: route(gates, k, capacity, normalize)[0],
     "top_k_count": lambda gates, k: torch.stack([torch.bincount(g.argsort(-1)[:, -k:].flatten(), minlength=g.shape[-1]) for g in gates]),
     "causal_mask": lambda x: torch.where(torch.ones(x.shape[-2:]).tril().bool(), x, -math.inf),
@@ -93,11 +94,27 @@ EXPECTED = {
 APART = {"rearrange", "dropout", "sgd", "momentum", "adam", "adamw"}
 
 
-def attend(q, k, v, causal):
-    scores = torch.einsum("bhse,bhte->bhst", q, k) / math.sqrt(q.shape[-1])
-    if causal:
-        scores = torch.where(torch.ones(scores.shape[-2:]).tril().bool(), scores, -math.inf)
-    return torch.einsum("bhst,bhtf->bhsf", torch.exp(scores - torch.logsumexp(scores, -1, True)), v)
+def attend(q, k, v, mask, causal):
+    """Head by head; -inf where a key is hidden, and no result where all are."""
+    shared = q.shape[1] // k.shape[1]
+    heads = []
+    for h in range(q.shape[1]):
+        scores = torch.einsum("bse,bte->bst", q[:, h], k[:, h // shared]) / math.sqrt(q.shape[-1])
+        if causal:
+            scores = torch.where(torch.ones(scores.shape[-2:]).tril().bool(), scores, -math.inf)
+        if mask is not None:
+            scores = torch.where(mask[:, None] != 0, scores, -math.inf)
+        weights = torch.exp(scores - torch.logsumexp(scores, -1, True))
+        heads.append(torch.einsum("bst,btf->bsf", weights.nan_to_num(0), v[:, h // shared]))
+    return torch.stack(heads, 1)
+
+
+def turn(x, base, direction):
+    """As complex numbers."""
+    half = x.shape[-1] // 2
+    angle = torch.outer(torch.arange(x.shape[-2]).double(), base ** -(torch.arange(half).double() / half))
+    made = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), direction * angle)
+    return torch.cat([made.real, made.imag], -1)
 
 
 def route(gates, k, capacity, normalize):

@@ -79,11 +79,15 @@ RULES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("log_softmax", ((2, 4, 6),), {}, "S(0)->S(0) S(1)->S(1)"),
     ("layer_norm", ((4, 6, 8), (8,), (8,)), {}, "S(0),R,R->S(0) S(1),R,R->S(1)"),
     ("layer_norm_grad", ((4, 8), (8,), (4, 8)), {}, "S(0),R,S(0)->S(0),P,P R,R,P->P,P,P"),
+    ("rms_norm", ((4, 6, 8), (8,)), {}, "S(0),R->S(0) S(1),R->S(1)"),
+    ("rms_norm_grad", ((4, 8), (8,), (4, 8)), {}, "S(0),R,S(0)->S(0),P R,R,P->P,P"),
     ("cross_entropy", ((4, 10), ((4,), I64)), {}, "S(0),S(0)->P"),
     ("cross_entropy", ((4, 6, 10), ((4, 6), I64), ()), {}, "S(0),S(0),R->P S(1),S(1),R->P"),
     ("cross_entropy_grad", ((4, 10), ((4,), I64), ()), {}, "S(0),S(0),R->S(0) R,R,P->P"),
     ("count_labels", (((4, 6), I64),), {"to": "f32"}, "S(0)->P S(1)->P"),
     ("mse_loss", ((4, 6), (4, 6)), {}, "S(0),S(0)->P S(1),S(1)->P"),
+    ("binary_cross_entropy_with_logits", ((4, 6), (4, 6)), {}, "S(0),S(0)->P S(1),S(1)->P"),
+    ("binary_cross_entropy_with_logits_grad", ((4, 6), (4, 6), ()), {}, "S(0),S(0),R->S(0) S(1),S(1),R->S(1) R,R,P->P"),
     ("accuracy", ((4, 10), ((4,), I64)), {}, "S(0),S(0)->P"),
     # routing: a token's slot depends on all tokens before it and on all experts
     ("top_k_gate", ((4, 6, 5),), {"capacity": 2}, "S(0)->S(0),S(0)"),
@@ -107,11 +111,41 @@ RULES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("max_pool2d", ((4, 3, 8, 8),), {}, "S(0)->S(0) S(1)->S(1)"),
     ("max_pool2d_grad", ((4, 3, 8, 8), (4, 3, 4, 4)), {}, "S(0),S(0)->S(0) S(1),S(1)->S(1) R,P->P"),
     ("adaptive_avg_pool2d", ((4, 3, 8, 8),), {"size": 2}, "S(0)->S(0) S(1)->S(1) P->P"),
-    # attention mixes positions, never sequences or heads; it is linear in the values alone
-    ("attention", ((2, 4, 6, 8),) * 3, {}, "S(0),S(0),S(0)->S(0) S(1),S(1),S(1)->S(1) R,R,P->P"),
-    ("attention_grad", ((2, 4, 6, 8),) * 4, {}, "S(0),S(0),S(0),S(0)->S(0),S(0),S(0) S(1),S(1),S(1),S(1)->S(1),S(1),S(1) R,R,R,P->P,P,P"),
-    ("causal_mask", ((2, 4, 6, 6),), {}, "S(0)->S(0) S(1)->S(1)"),
-    ("causal_mask_grad", ((2, 6, 6),), {}, "S(0)->S(0) P->P"),
+    ("avg_pool2d", ((4, 3, 8, 8),), {}, "S(0)->S(0) S(1)->S(1) P->P"),
+    ("upsample_nearest2d", ((4, 3, 5, 6),), {}, "S(0)->S(0) S(1)->S(1) S(2)->S(2) S(3)->S(3) P->P"),
+    ("upsample_nearest2d", ((4, 3, 1, 6),), {}, "S(0)->S(0) S(1)->S(1) S(3)->S(3) P->P"),
+    # statistics of a batch: partial sums where the batch is cut; what they make of x is cut anywhere
+    ("batch_norm_stats", ((4, 3, 5),), {}, "S(0)->P,P S(1)->S(0),S(0) S(2)->P,P"),
+    ("batch_norm_stats_grad", ((4, 3), (3,), (3,)), {}, "S(0),R,R->S(0) S(1),S(0),S(0)->S(1) R,P,P->P"),
+    ("batch_norm", ((4, 3), (3,), (3,), (3,), (3,)), {}, "S(0),R,R,R,R->S(0) S(1),S(0),S(0),S(0),S(0)->S(1)"),
+    (
+        "batch_norm_grad", ((4, 3), (3,), (3,), (3,), (4, 3)), {},
+        "S(0),R,R,R,S(0)->S(0),P,P,P,P S(1),S(0),S(0),S(0),S(1)->S(1),S(0),S(0),S(0),S(0) R,R,R,R,P->P,P,P,P,P",
+    ),
+    ("group_norm", ((4, 6, 5), (6,), (6,)), {"groups": 3}, "S(0),R,R->S(0) S(1),S(0),S(0)->S(1)"),
+    ("group_norm", ((4, 6, 5), (6,), (6,)), {}, "S(0),R,R->S(0)"),
+    ("group_norm_grad", ((4, 6), (6,), (4, 6)), {"groups": 3}, "S(0),R,S(0)->S(0),P,P S(1),S(0),S(1)->S(1),S(0),S(0) R,R,P->P,P,P"),
+    # attention mixes positions, never sequences or heads; each query has its own result; it is linear in the values alone
+    ("attention", ((2, 4, 6, 8),) * 3, {}, "S(0),S(0),S(0)->S(0) S(1),S(1),S(1)->S(1) S(2),R,R->S(2) R,R,P->P"),
+    (
+        "attention_grad", ((2, 4, 6, 8),) * 4, {},
+        "S(0),S(0),S(0),S(0)->S(0),S(0),S(0) S(1),S(1),S(1),S(1)->S(1),S(1),S(1) S(2),R,R,S(2)->S(2),P,P R,R,R,P->P,P,P",
+    ),
+    # query heads that share keys are cut with them; where all share one head of keys, each device needs it whole
+    ("attention", ((2, 4, 6, 8), (2, 2, 6, 8), (2, 2, 6, 8)), {}, "S(0),S(0),S(0)->S(0) S(1),S(1),S(1)->S(1) S(2),R,R->S(2) R,R,P->P"),
+    ("attention", ((2, 4, 6, 8), (2, 1, 6, 8), (2, 1, 6, 8)), {}, "S(0),S(0),S(0)->S(0) S(1),R,R->S(1) S(2),R,R->S(2) R,R,P->P"),
+    (
+        "attention_grad", ((2, 4, 6, 8), (2, 1, 6, 8), (2, 1, 6, 8), (2, 4, 6, 8)), {},
+        "S(0),S(0),S(0),S(0)->S(0),S(0),S(0) S(1),R,R,S(1)->S(1),P,P S(2),R,R,S(2)->S(2),P,P R,R,R,P->P,P,P",
+    ),
+    (
+        "attention", ((2, 4, 6, 8), (2, 4, 7, 8), (2, 4, 7, 8), ((2, 7), I64)), {},
+        "S(0),S(0),S(0),S(0)->S(0) S(1),S(1),S(1),R->S(1) S(2),R,R,R->S(2) R,R,P,R->P",
+    ),
+    ("causal_mask", ((2, 4, 6, 6),), {}, "S(0)->S(0) S(1)->S(1) S(2)->S(2) S(3)->S(3)"),
+    ("causal_mask_grad", ((2, 6, 6),), {}, "S(0)->S(0) S(1)->S(1) S(2)->S(2) P->P"),
+    # the second half of the features turns with the first
+    ("rotary", ((2, 4, 6, 8),), {}, "S(0)->S(0) S(1)->S(1) S(2)->S(2) P->P"),
     # updates: element by element, never on partial gradients (Adam squares them, decay would count once per device)
     ("sgd", ((4, 6), (4, 6)), {}, "S(0),S(0)->S(0) S(1),S(1)->S(1)"),
     ("momentum", ((4,), (4,), (4,)), {}, "S(0),S(0),S(0)->S(0),S(0)"),

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, whole over both sequence dims."""
+"""Scaled dot-product attention, whole over keys and values; masks; rotary positions."""
 
 from __future__ import annotations
 
@@ -8,37 +8,85 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from hapdsl.run.context import Context
+from hapdsl.run.context import Context, Range
 from hapdsl.run.kernels.registry import kernel
 
 
 @kernel
-def attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-    return scaled_dot_product_attention(q, k, v, is_causal=causal)
+def attention(ctx: Context, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool) -> Tensor:
+    k, v = (_per_query(x, q) for x in (k, v))
+    if mask is not None:  # torch leaves open what a query gets that may attend to nothing
+        return _weights(q, k, _seen(ctx, q, k, mask, causal)) @ v
+    if causal and ctx.span(0, 2).offset == 0:
+        return scaled_dot_product_attention(q, k, v, is_causal=True)
+    return scaled_dot_product_attention(q, k, v, attn_mask=_seen(ctx, q, k, None, causal))
 
 
 @kernel
-def attention_grad(ctx: Context, q: Tensor, k: Tensor, v: Tensor, g: Tensor, *, causal: bool) -> tuple[Tensor, ...]:
+def attention_grad(
+    ctx: Context, q: Tensor, k: Tensor, v: Tensor, g: Tensor, mask: Tensor | None = None, *, causal: bool
+) -> tuple[Tensor, ...]:
     """With p = softmax(q k^T / sqrt(e)): dv = p^T g, ds = p (g v^T - rowsum(p g v^T)), dq = ds k / sqrt(e), dk = ds^T q / sqrt(e)."""
-    factor = 1 / math.sqrt(q.shape[-1])
-    scores = q @ k.mT * factor
-    p = torch.softmax(_masked(scores, -math.inf) if causal else scores, -1)
+    heads = k.shape[1]
+    k, v = (_per_query(x, q) for x in (k, v))
+    p = _weights(q, k, _seen(ctx, q, k, mask, causal))
     dp = g @ v.mT
-    ds = p * (dp - (dp * p).sum(-1, keepdim=True)) * factor
-    return ds @ k, ds.mT @ q, p.mT @ g
+    ds = p * (dp - (dp * p).sum(-1, keepdim=True)) / math.sqrt(q.shape[-1])
+    return ds @ k, _per_key(ds.mT @ q, heads), _per_key(p.mT @ g, heads)
 
 
-def _masked(x: Tensor, fill: float) -> Tensor:
-    """`x` with `fill` where the column is after the row."""
-    later = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
-    return x.masked_fill(later, fill)
+def _per_query(x: Tensor, q: Tensor) -> Tensor:
+    """Keys or values once for each query head that shares them."""
+    shared = q.shape[1] // x.shape[1]
+    return x.repeat_interleave(shared, 1) if shared > 1 else x
+
+
+def _per_key(x: Tensor, heads: int) -> Tensor:
+    """Gradients summed over the query heads that share keys or values."""
+    return x.unflatten(1, (heads, -1)).sum(2) if x.shape[1] > heads else x
+
+
+def _weights(q: Tensor, k: Tensor, seen: Tensor | None) -> Tensor:
+    """The softmax over the keys that are seen; zeros where none is."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if seen is None:
+        return torch.softmax(scores, -1)
+    return torch.softmax(scores.masked_fill(~seen, torch.finfo(scores.dtype).min), -1) * seen
+
+
+def _seen(ctx: Context, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor | None:
+    """Which keys each query may attend to, of a shape that stretches to [b, h, s, t]; None for all."""
+    seen = None if mask is None else (mask != 0)[:, None, None, :]
+    if causal:
+        earlier = ~_later(ctx.span(0, 2), ctx.span(1, 2), q.device)
+        seen = earlier if seen is None else seen & earlier
+    return seen
+
+
+def _later(rows: Range, columns: Range, device: torch.device) -> Tensor:
+    """Where the column is after the row, by their global numbers."""
+    row = torch.arange(rows.offset, rows.offset + rows.length, device=device)
+    column = torch.arange(columns.offset, columns.offset + columns.length, device=device)
+    return column > row[:, None]
 
 
 @kernel
 def causal_mask(ctx: Context, x: Tensor) -> Tensor:
-    return _masked(x, -math.inf)
+    return x.masked_fill(_later(ctx.span(0, x.dim() - 2), ctx.span(0, x.dim() - 1), x.device), -math.inf)
 
 
 @kernel
 def causal_mask_grad(ctx: Context, g: Tensor) -> Tensor:
-    return _masked(g, 0.0)
+    return g.masked_fill(_later(ctx.span(0, g.dim() - 2), ctx.span(0, g.dim() - 1), g.device), 0.0)
+
+
+@kernel
+def rotary(ctx: Context, x: Tensor, *, base: float, direction: float) -> Tensor:
+    here = ctx.span(0, x.dim() - 2)
+    half = x.shape[-1] // 2
+    place = torch.arange(here.offset, here.offset + here.length, dtype=torch.float64, device=x.device)
+    rate = base ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
+    angle = direction * place[:, None] * rate
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    first, second = x.split(half, -1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)

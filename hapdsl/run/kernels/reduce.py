@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits as torch_binary_cross_entropy
 from torch.nn.functional import layer_norm as torch_layer_norm
 
 from hapdsl.lang.diagnostics import error
@@ -93,6 +94,24 @@ def layer_norm_grad(ctx: Context, x: Tensor, weight: Tensor, g: Tensor, *, eps: 
     return aten.native_layer_norm_backward(g, x, weight.shape, mean, rstd, weight, weight, [True, True, True])
 
 
+@kernel
+def rms_norm(ctx: Context, x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
+    return x * _rms_rate(x, eps) * weight
+
+
+@kernel
+def rms_norm_grad(ctx: Context, x: Tensor, weight: Tensor, g: Tensor, *, eps: float) -> tuple[Tensor, Tensor]:
+    """With n = x / rms(x) and h = g weight: dx = (h - n mean(h n)) / rms(x), and the weight's gradient is the sum of g n."""
+    rate = _rms_rate(x, eps)
+    n, h = x * rate, g * weight
+    return (h - n * (h * n).mean(-1, keepdim=True)) * rate, (g * n).reshape(-1, x.shape[-1]).sum(0)
+
+
+def _rms_rate(x: Tensor, eps: float) -> Tensor:
+    """One over the root of the mean square along the last dim."""
+    return torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
+
+
 def check_labels(label: Tensor, classes: int, ignoring: bool) -> Tensor:
     """bool, shape of `label`: which rows count.
 
@@ -142,6 +161,16 @@ def mse_loss(ctx: Context, x: Tensor, target: Tensor) -> Tensor:
 @kernel
 def mse_loss_grad(ctx: Context, x: Tensor, target: Tensor, g: Tensor) -> Tensor:
     return (x - target) * (2 / ctx.extent("i")) * g
+
+
+@kernel
+def binary_cross_entropy_with_logits(ctx: Context, z: Tensor, target: Tensor) -> Tensor:
+    return torch_binary_cross_entropy(z, target.to(z.dtype), reduction="sum") / ctx.extent("i")
+
+
+@kernel
+def binary_cross_entropy_with_logits_grad(ctx: Context, z: Tensor, target: Tensor, g: Tensor) -> Tensor:
+    return (torch.sigmoid(z) - target) * (g / ctx.extent("i"))
 
 
 @kernel
