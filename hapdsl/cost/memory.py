@@ -98,11 +98,12 @@ def measure(graph: TrainingGraph, lines: Sequence[Line], pricer: Pricer) -> Memo
     for r in _kept(graph, values, held):
         last[r] = n - 1
 
-    sizes = pricer.table(slots)
+    one_of, alike = pricer.alike
+    sizes = pricer.table(slots)[:, one_of]
     first_, last_ = np.array(first, dtype=np.int64), np.array(last, dtype=np.int64)
     buffers = np.stack([line.price.buffer for line in lines]) if n else np.zeros((0, sizes.shape[1]), dtype=np.int64)
-    live = _running(first_, sizes, np.arange(n), "right") - _running(last_, sizes, np.arange(n), "left") + buffers
-    return Memory(live, tuple(values), first_, last_, sizes, buffers)
+    live = _running(first_, sizes, np.arange(n), "right") - _running(last_, sizes, np.arange(n), "left")
+    return Memory(live[:, alike] + buffers, tuple(values), first_, last_, sizes[:, alike], buffers)
 
 
 def _kept(graph: TrainingGraph, values: Sequence[Value], held: dict[int, Value]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,15 @@ class Pricer:
         for value in self.numbers.samples[len(self._bytes) :]:
             self._bytes.append(np.asarray(self._geometry.local_bytes(value), dtype=np.int64))
         return self._bytes
+
+    @cached_property
+    def alike(self) -> tuple[Ints, Ints]:
+        """Devices with the same share of every class hold the same: one of each sort, and each device's sort."""
+        shares = [s for by_axes in self.layout.shares.values() for s in by_axes.values()]
+        if not shares:
+            return np.zeros(1, dtype=np.int64), np.zeros(len(self.cluster), dtype=np.int64)
+        _, first, sort = np.unique(np.stack(shares), axis=1, return_index=True, return_inverse=True)
+        return first, sort.reshape(-1)
 
     # -- instructions ----------------------------------------------------------------
 

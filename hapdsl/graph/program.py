@@ -16,9 +16,9 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 LOCAL = ("slice", "partial")  # R -> S(d) keeps a piece; R -> P keeps the value on one device, zeros elsewhere
 LOADS = ("input", "param", "state", "seed")
 METHODS = {
-    "all_reduce": ("ring",),
-    "all_gather": ("padded", "grouped"),
-    "reduce_scatter": ("padded", "grouped"),
+    "all_reduce": ("ring", "tree", "hierarchical"),
+    "all_gather": ("padded", "grouped", "hierarchical"),
+    "reduce_scatter": ("padded", "grouped", "hierarchical"),
     "all_to_all": ("pairwise",),
 }
 
@@ -111,17 +111,23 @@ class Layout:
 
     def units(self, cls: str, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """(offset, length) in units per device of a class sharded on `axes`. Raises KeyError where it has no shares."""
-        lengths = self.shares[cls][axes]
-        offsets = np.zeros_like(lengths)
-        seen: dict[tuple[int, ...], int] = {}
-        position = 0
-        for device, coordinate in enumerate(self.coordinates):
-            key = tuple(int(coordinate[a]) for a in axes)
-            if key not in seen:
-                seen[key] = position
-                position += int(lengths[device])
-            offsets[device] = seen[key]
-        return offsets, lengths
+        found = self._units.get((cls, axes))
+        if found is None:
+            lengths = self.shares[cls][axes]
+            owners, owner = self._owners(axes)
+            starts = np.concatenate([[0], np.cumsum(lengths[owners])[:-1]])
+            found = self._units[cls, axes] = (starts[owner].astype(lengths.dtype), lengths)
+        return found
+
+    def _owners(self, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """The first device at each position along `axes`, in order, and each device's place among these positions."""
+        _, first, place = np.unique(self.coordinates[:, list(axes)], axis=0, return_index=True, return_inverse=True)
+        rank = np.argsort(np.argsort(first, kind="stable"), kind="stable")
+        return np.sort(first), rank[place.reshape(-1)]
+
+    @cached_property
+    def _units(self) -> dict[tuple[str, tuple[int, ...]], tuple[np.ndarray, np.ndarray]]:
+        return {}
 
     @staticmethod
     def even(units: int, devices: int) -> np.ndarray:
