@@ -69,9 +69,90 @@ def bert_moe(t: Tensors) -> Tensor:
     return masked_loss(x, t)
 
 
+def per_head(x: Tensor, w: Tensor) -> Tensor:
+    """[b, s, d] by [d, h, e] -> [b, h, s, e]."""
+    return (x @ w.flatten(1)).unflatten(-1, w.shape[1:]).transpose(1, 2)
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor, wo: Tensor) -> Tensor:
+    c = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return c.transpose(1, 2).flatten(2) @ wo.flatten(0, 1)
+
+
+def gpt2(t: Tensors) -> Tensor:
+    x = F.embedding(t["tokens"], t["table"]) + t["position"]
+    for turn in range(2):
+        at = f"layer.{turn}.block."
+        n, own = norm(x, t, at + "norm1"), at + "attend."
+        q, k, v = (per_head(n, t[f"{own}w{c}"]) + t[f"{own}b{c}"] for c in "qkv")
+        x = x + causal(q, k, v, t[own + "wo"]) + t[own + "bo"]
+        f = at + "feed_forward."
+        u = F.linear(norm(x, t, at + "norm2"), t[f + "w1"].T, t[f + "b1"])
+        x = x + F.linear(F.gelu(u, approximate="tanh"), t[f + "w2"].T, t[f + "b2"])
+    return F.cross_entropy((norm(x, t, "norm") @ t["table"].T).flatten(0, 1), t["target"].flatten())
+
+
+def rms(x: Tensor, t: Tensors, at: str) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], t[at + ".weight"], 1e-5)
+
+
+def turned(x: Tensor, base: float) -> Tensor:
+    """Rotary positions by complex numbers; the halves of a head's features are the two parts."""
+    real, imaginary = x.chunk(2, -1)
+    half = real.shape[-1]
+    rate = base ** -(torch.arange(half, dtype=x.dtype) / half)
+    angle = torch.outer(torch.arange(x.shape[-2], dtype=x.dtype), rate)
+    made = torch.complex(real, imaginary) * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat([made.real, made.imag], -1)
+
+
+def grouped(x: Tensor, t: Tensors, at: str, base: float) -> Tensor:
+    q, k, v = (per_head(x, t[at + w]) for w in ("wq", "wk", "wv"))
+    shared = q.shape[1] // k.shape[1]
+    k, v = turned(k, base).repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+    return causal(turned(q, base), k, v, t[at + "wo"])
+
+
+def swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    return (F.silu(x @ gate) * (x @ up)) @ down
+
+
+def llama(t: Tensors) -> Tensor:
+    x = F.embedding(t["tokens"], t["embed"])
+    for turn in range(2):
+        at = f"layer.{turn}.block."
+        x = x + grouped(rms(x, t, at + "norm1"), t, at + "attend.", 500000)
+        x = x + swiglu(rms(x, t, at + "norm2"), *(t[f"{at}swiglu.{w}"] for w in ("gate", "up", "down")))
+    return F.cross_entropy((rms(x, t, "norm") @ t["head"]).flatten(0, 1), t["target"].flatten())
+
+
+def mixtral(t: Tensors) -> Tensor:
+    """Dispatched as transformers' Mixtral does it, expert by expert, since with capacity = seq nobody is left out."""
+    x = F.embedding(t["tokens"], t["embed"])
+    uneven = [t["none"]]  # zero, but for tests that draw what is frozen too
+    for turn in range(2):
+        at = f"layer.{turn}.sparse_block."
+        x = x + grouped(rms(x, t, at + "norm1"), t, at + "attend.", 1000000)
+        n, own = rms(x, t, at + "norm2"), at + "experts_of."
+        gates = torch.softmax(n @ t[own + "router"], -1)
+        weights, chosen = gates.topk(2, -1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        for e in range(gates.shape[-1]):
+            worked = swiglu(n, *(t[own + w][e] for w in ("gate", "up", "down")))
+            x = x + worked * (weights * (chosen == e)).sum(-1, keepdim=True)
+        asked = F.one_hot(chosen, gates.shape[-1]).to(gates.dtype).mean((1, 2))
+        uneven.append(gates.shape[-1] * (asked * gates.mean(1)).sum(-1).mean())
+    named = F.cross_entropy((rms(x, t, "norm") @ t["head"]).flatten(0, 1), t["target"].flatten())
+    return named + 0.02 * sum(uneven) / 2
+
+
 BERT = {"batch": 2, "seq": 5, "d": 6, "heads": 2, "ffn": 7, "vocab": 9, "layers": 2, "p": 0}
+LLAMA = {"batch": 2, "seq": 5, "d": 8, "heads": 4, "kv": 2, "ffn": 7, "vocab": 9, "layers": 2}
 IDS = {"tokens": 9, "target": 9, "kinds": 2}
 LANGUAGE: dict[str, Example] = {
     "bert": (bert, BERT, IDS),
     "bert_moe": (bert_moe, {**BERT, "layers": 4, "experts": 3, "capacity": 2}, IDS),
+    "gpt2": (gpt2, BERT, {"tokens": 9, "target": 9}),
+    "llama": (llama, LLAMA, {"tokens": 9, "target": 9}),
+    "mixtral": (mixtral, {**LLAMA, "experts": 3, "capacity": 5}, {"tokens": 9, "target": 9}),
 }

@@ -7,6 +7,7 @@ the result differently, so a gradient that is right only in sum fails.
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -142,6 +143,7 @@ CASES: dict[str, list[Case]] = {
     "tanh": [case("tanh(a)", torch.tanh, a=(4,))],
     "sigmoid": [case("sigmoid(a)", torch.sigmoid, a=(4,))],
     "gelu": [case("gelu(a)", F.gelu, a=(40,))],
+    "gelu_tanh": [case("gelu_tanh(a)", lambda a: a / 2 * (1 + torch.tanh((2 / math.pi) ** 0.5 * (a + 0.044715 * a**3))), a=(40,))],
     "silu": [case("silu(a)", F.silu, a=(40,))],
     "dropout": [case("dropout(a, p = 0)", lambda a: a, a=(4,))],  # p > 0 below
     "cast": [case("cast(a, to = f64)", lambda a: a, a=(4,))],  # narrower ones below

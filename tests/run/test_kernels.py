@@ -57,6 +57,7 @@ EXPECTED = {
     "scale": lambda x, by: torch.mul(x, by),
     "shift": lambda x, by: torch.add(x, by),
     "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "silu": lambda x: x / (1 + torch.exp(-x)),
     "cast": lambda x, to: x.to(DTYPES[to]),
     "cast_like": lambda g, x: g.to(x.dtype),

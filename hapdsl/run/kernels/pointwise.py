@@ -51,6 +51,16 @@ def gelu_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
 
 
 @kernel
+def gelu_tanh(ctx: Context, x: Tensor) -> Tensor:
+    return torch_gelu(x, approximate="tanh")
+
+
+@kernel
+def gelu_tanh_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
+    return aten.gelu_backward(g, x, approximate="tanh")
+
+
+@kernel
 def silu(ctx: Context, x: Tensor) -> Tensor:
     return torch_silu(x)
 
