@@ -207,8 +207,9 @@ def test_optimizers(optimizer: str, count: int) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_three_steps_of_each_model(name: str) -> None:
-    """With adamw, whatever the file says; momentum as well, which no adaptive scaling hides."""
-    for key in ("adamw", "momentum"):
+    """With adamw, whatever the file says; momentum as well, which no adaptive scaling hides. The eps is not the smallest: a shift
+    before a batch normalisation has a gradient of zero, whose rounding adamw would make a step of."""
+    for key in ("adamw-all", "momentum"):
         text, theirs = OPTIMIZERS[key]
         agree_after(with_optimizer(name, text, EXAMPLES[name][1]), name, theirs, 3)
 

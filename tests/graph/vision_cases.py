@@ -99,5 +99,11 @@ VISION_CASES: dict[str, list[Case]] = {
         case("embedding_bag(ids, a)", lambda a, ids: F.embedding_bag(ids, a, mode="sum"), {"ids": ((4, 3), 5)}, a=(5, 6)),
         case("embedding_bag(ids, a)", lambda a, ids: a[ids].sum(2), {"ids": ((2, 4, 3), 5)}, a=(5, 6)),
     ],
+    "binary_cross_entropy_with_logits": [
+        case(
+            "binary_cross_entropy_with_logits(z, label)",
+            lambda z, y: F.binary_cross_entropy_with_logits(z, y.double()), {"label": ((4, 3), 2)}, z=(4, 3),
+        )
+    ],
     "lower_triangle": [case("lower_triangle(a)", lambda a: torch.stack([a[:, i, j] for i in range(4) for j in range(i)], 1), a=(2, 4, 4))],
 }  # fmt: skip

@@ -65,5 +65,6 @@ IMAGES = {
     "batch_norm": batch_norm,
     "group_norm": group_norm,
     "embedding_bag": lambda ids, table: torch.nn.functional.one_hot(ids, len(table)).sum(-2).double() @ table,
+    "binary_cross_entropy_with_logits": lambda z, y: torch.nn.BCEWithLogitsLoss()(z, y),
     "lower_triangle": lambda x: torch.from_numpy(x.numpy()[..., *np.tril_indices(x.shape[-1], -1)]),
 }
