@@ -21,12 +21,16 @@ VERBS = {
     "fmt": "Print files in the canonical form.",
     "plan": "Find a program and shares for a model on a cluster.",
     "cost": "Price programs on a cluster.",
+    "why": "Say what other choices in a plan would cost.",
     "run": "Run a program on local processes.",
+    "import": "Make a model's text from a PyTorch module.",
     "draw": "Draw a model or a program.",
     "explore": "Open the explorer.",
     "explain": "Say what a diagnostic's code means.",
     "version": "Print the version.",
 }
+
+MODULES = {"import": "import_"}  # a verb that Python keeps for itself
 
 
 class Verbs(click.Group):
@@ -38,7 +42,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        found = importlib.import_module(f"hapdsl.commands.{cmd_name}").command
+        found = importlib.import_module(f"hapdsl.commands.{MODULES.get(cmd_name, cmd_name)}").command
         assert isinstance(found, click.Command)
         return found
 

@@ -118,11 +118,11 @@ def test_only_lower_bounds() -> None:
 
 
 def test_every_verb_has_help() -> None:
-    from hapdsl.cli import VERBS
+    from hapdsl.cli import MODULES, VERBS
 
     ran = subprocess.run([sys.executable, "-m", "hapdsl.cli", "--help"], capture_output=True, text=True, cwd=REPOSITORY)
     assert ran.returncode == 0
     for verb, words in VERBS.items():
         assert verb in ran.stdout
         assert words in ran.stdout
-        assert (REPOSITORY / "hapdsl" / "commands" / f"{verb}.py").is_file()
+        assert (REPOSITORY / "hapdsl" / "commands" / f"{MODULES.get(verb, verb)}.py").is_file()

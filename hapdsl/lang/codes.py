@@ -11,6 +11,7 @@ import difflib
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.explained.clusters import CLUSTERS
 from hapdsl.lang.explained.explanation import Explanation
+from hapdsl.lang.explained.importing import IMPORTING
 from hapdsl.lang.explained.models import MODELS
 from hapdsl.lang.explained.plans import PLANS
 from hapdsl.lang.explained.programs import PROGRAMS
@@ -22,7 +23,7 @@ from hapdsl.lang.explained.views import VIEWS
 __all__ = ["CODES", "Explanation", "explain"]
 
 CODES: dict[str, Explanation] = {
-    **TEXT, **MODELS, **THEORY, **CLUSTERS, **PROGRAMS, **PLANS, **RUNNING, **VIEWS,
+    **TEXT, **MODELS, **THEORY, **CLUSTERS, **PROGRAMS, **PLANS, **RUNNING, **VIEWS, **IMPORTING,
 }  # fmt: skip
 
 

@@ -1,0 +1,64 @@
+"""`hapdsl import PACKAGE.MODULE:FACTORY`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hapdsl.commands.output import Output, json_option
+from hapdsl.lang.files import write_file
+
+
+@click.command("import")
+@click.argument("factory", metavar="PACKAGE.MODULE:FACTORY")
+@click.option("--example", required=True, metavar="ARGUMENTS", help='What forward is called with: "x : f32[batch = 8, 16]; label : i64[batch]".')  # fmt: skip
+@click.option("--loss", metavar="NAME", help="cross_entropy or mse_loss of the first result, where the module returns no loss.")
+@click.option("--target", default="label", show_default=True, metavar="NAME", help="The entry of --example that --loss compares with.")
+@click.option("--optimizer", default="adam(lr = 0.001)", show_default=True, metavar="CALL", help="As behind `train loss with`.")
+@click.option("--name", metavar="NAME", help="The model's name; the factory's where left out.")
+@click.option("-o", "--output", metavar="OUT", help="Write the text here. Without it: to stdout.")
+@json_option
+@click.pass_obj
+def command(
+    out: Output,
+    factory: str,
+    example: str,
+    loss: str | None,
+    target: str,
+    optimizer: str,
+    name: str | None,
+    output: str | None,
+) -> int:
+    """Make a model's text from a PyTorch module, through torch.export, without allocating its weights.
+
+    The named module is imported and the factory is called: their code runs. A factory takes no arguments and returns the nn.Module.
+
+    Names of parameters are those of the state_dict; equal layers become a `repeat`; dims that the example names are parameters of the
+    model, as are heads and widths.
+    """
+    from hapdsl.importing.convert import import_module  # torch takes seconds
+    from hapdsl.importing.factory import find, make
+
+    module = make(find(factory), factory)
+    name = name or factory.rpartition(":")[2].rpartition(".")[2].lower()
+    found = import_module(module, example, name, loss, target, optimizer, f"imported from {factory}")
+    result = {
+        "model": found.model,
+        "operators": found.operators,
+        "parameters": {n: list(s) for n, s in found.shapes.items()},
+        "unused": found.unused,
+        "tables": sorted(found.tables),
+        "lines": found.text.count("\n"),
+        "output": output,
+    }
+    if output is not None:
+        write_file(Path(output), found.text)
+        out.data(result, f"{found.model}: {found.operators} operators, {len(found.shapes)} tensors, written to {output}")
+    elif out.json:
+        out.data({**result, "text": found.text})
+    else:
+        click.echo(found.text, nl=False)
+    if found.tables:
+        out.say(f"constants that only the module holds, and a run from the text alone would draw at random: {', '.join(sorted(found.tables))}")
+    return 0

@@ -1,0 +1,351 @@
+"""Exported operators to statements over values: what every handler uses.
+
+Handlers run over the graph again and again until nothing more is learnt of the dims: what a view far below says of a projection's
+width is known when the projection is written the last time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from hapdsl.importing.atoms import Atom, Dim, Ties, leaves, size
+from hapdsl.importing.constants import Constant, Constants
+from hapdsl.importing.trace import Origin, Traced, origin
+from hapdsl.importing.values import (
+    Declared,
+    Extent,
+    Layout,
+    Notation,
+    Sizes,
+    Statement,
+    Tensor,
+    Value,
+    flat,
+    resolved,
+    same_atoms,
+    same_layout,
+)
+from hapdsl.lang.diagnostics import HapError, error
+
+DTYPES = {
+    torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16",
+    torch.int64: "i64", torch.int32: "i32", torch.int8: "i8", torch.bool: "bool",
+}  # fmt: skip
+FLOATS = ("f64", "f32", "bf16", "f16")
+PASSES = 12  # views split what views split: two or three are usual
+
+# Results that share memory with their first operand.
+VIEWS = {
+    f"aten.{n}"
+    for n in (
+        "view.default", "reshape.default", "flatten.using_ints", "unflatten.int", "transpose.int", "permute.default", "t.default",
+        "unsqueeze.default", "squeeze.dim", "squeeze.default", "expand.default", "select.int", "slice.Tensor", "narrow.default",
+        "alias.default", "detach.default", "contiguous.default", "unbind.int", "split.Tensor", "chunk.default", "view_as.default",
+    )
+} | {"<built-in function getitem>"}  # fmt: skip
+_IN_PLACE = re.compile(r"(aten\.\w*[a-z0-9])_\.(\w+)")
+
+Handler = Callable[..., Any]  # (Builder, Node, *args, **kwargs) -> Value | tuple of Values
+
+
+class Builder:
+    """One traced module under translation. `statements` and `declared` are those of the last pass."""
+
+    def __init__(self, traced: Traced, handlers: dict[str, Handler], symbols: Mapping[str, Sequence[Atom]] | None = None) -> None:
+        self.traced, self.handlers = traced, handlers
+        self.ties = Ties()
+        self.fresh: dict[Hashable, Atom] = {}
+        self.merged: set[str] = set()  # parameters whose readers want their dims as the module has them
+        self.constants = Constants(traced)
+        self.given = symbols or {}
+        self.env: dict[Node, Any] = {}
+        self.statements: list[Statement] = []
+        self.declared: dict[str, Declared] = {}
+        self.here: Node | None = None
+        self.known_outputs: list[tuple[str, Value]] = []
+        self.base: dict[Node, Node] = {}  # what a view looks at
+        self.tables: dict[str, torch.Tensor] = {}  # constants that no number says
+
+    # -- the passes ----------------------------------------------------------------
+
+    def run(self) -> None:
+        """Translate the graph. Raises HapError HAP874 an unknown operator, HAP875 a change in place, HAP876 a dtype."""
+        for _ in range(PASSES):
+            self.ties.changes = 0
+            before = len(self.merged)
+            self.env, self.statements, self.declared, self.known_outputs, self.base = {}, [], {}, [], {}
+            for node in self.traced.graph.nodes:
+                self.here = node
+                self.visit(node)
+            if self.ties.changes == 0 and len(self.merged) == before:
+                return
+
+    def visit(self, node: Node) -> None:
+        if node.op == "placeholder":
+            if node.name in self.traced.names and isinstance(node.meta.get("val"), torch.Tensor):
+                self.env[node] = self.placeholder(node)
+        elif node.op == "call_function":
+            if self.constants.has(node):
+                self.env[node] = self.constant(node)
+            else:
+                self.env[node] = self.called(node)
+        elif node.op == "output":
+            found = torch.utils._pytree.tree_leaves(node.args)
+            values = [self.env[n] for n in found if isinstance(n, Node)]
+            names = self.traced.outputs or [f"y{k}" for k in range(len(values))]
+            self.known_outputs = [(n, v) for n, v in zip(names, values, strict=False) if isinstance(v, Value)]
+
+    def placeholder(self, node: Node) -> Value | Constant:
+        kind, name = self.traced.names[node.name]
+        if kind == "buffer":
+            return self.constant(node)
+        shape = tuple(node.meta["val"].shape)
+        dims = tuple((self.atom(("declared", name, d), n),) for d, n in enumerate(shape))
+        if kind == "input" and name in self.given:
+            for d, atom in enumerate(self.given[name]):
+                self.ties.tie(dims[d], (atom,))
+        return self.declare(kind, name, resolved(dims), shape, self.dtype(node.meta["val"]))
+
+    def declare(self, kind: str, name: str, dims: Layout, shape: tuple[int, ...], dtype: str) -> Value:
+        whole = kind == "input" or name in self.merged
+        stored = dims if whole else tuple((a,) for d in dims for a in (d or ())) if any(len(d) > 1 for d in dims) else dims
+        if name not in self.declared:
+            self.declared[name] = Declared(kind, name, Tensor(name), stored, dtype, shape)
+        return Value(self.declared[name].tensor, dims, stored, dtype)
+
+    def constant(self, node: Node) -> Constant:
+        shape = tuple(node.meta["val"].shape) if isinstance(node.meta.get("val"), torch.Tensor) else ()
+        dims = tuple((self.atom((node.name, "constant", d), n),) for d, n in enumerate(shape))
+        return Constant(self.constants, node, resolved(dims))
+
+    def called(self, node: Node) -> Any:
+        name = str(node.target)
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            self.dtype(node.meta["val"])
+        in_place = _IN_PLACE.fullmatch(name)
+        handler = self.handlers.get(f"{in_place[1]}.{in_place[2]}" if in_place else name)
+        if handler is None:
+            raise self.unknown(name)
+        if name in VIEWS and node.all_input_nodes:
+            self.base[node] = self.base.get(node.all_input_nodes[0], node.all_input_nodes[0])
+        args = torch.fx.node.map_arg(node.args, lambda n: self.env.get(n))
+        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.env.get(n))
+        try:
+            found = handler(self, node, *args, **kwargs)
+            if in_place:
+                self.replace(node, found)
+            return found
+        except TypeError as problem:
+            if "positional argument" in str(problem) or "keyword argument" in str(problem):
+                raise self.refuse(f"{name} with these arguments") from None
+            raise
+
+    def replace(self, node: Node, found: Any) -> None:
+        """A change in place: who reads the changed tensor from here on reads the result. Refused where a view shares its memory."""
+        target = node.all_input_nodes[0]
+        owner = self.base.get(target, target)
+        order = {n: k for k, n in enumerate(self.traced.graph.nodes)}
+        shared = [n for n in (owner, *(v for v, o in self.base.items() if o is owner)) if n is not target]
+        read_later = any(order[u] > order[node] for n in shared for u in n.users)
+        if read_later or owner.op == "placeholder":
+            what = "an argument or parameter" if owner.op == "placeholder" else "a tensor that a view shares"
+            where = self.origin
+            raise error(
+                "HAP875",
+                f"{node.target} changes {what} in place" + (f" ({where})" if str(where) else ""),
+                where.span,
+                "write the new value to a tensor of its own: y = x + 1, torch.where, torch.cat",
+            )
+        self.env[target] = found
+
+    # -- what is refused -------------------------------------------------------------
+
+    @property
+    def origin(self) -> Origin:
+        return origin(self.here) if self.here is not None else Origin()
+
+    def unknown(self, name: str) -> HapError:
+        where = self.origin
+        return error(
+            "HAP874",
+            f"no operator of the theory stands for {name}" + (f" ({where})" if str(where) else ""),
+            where.span,
+            "declare an `op` for it and write this part of the model by hand, or compute it with other functions",
+        )
+
+    def refuse(self, what: str, help: str = "") -> HapError:
+        """An operator that is known, but not in this form."""
+        where = self.origin
+        return error("HAP877", f"{what} can't be imported" + (f" ({where})" if str(where) else ""), where.span, help)
+
+    def dtype(self, tensor: torch.Tensor) -> str:
+        if tensor.dtype not in DTYPES:
+            where = self.origin
+            raise error("HAP876", f"a tensor of {tensor.dtype}" + (f" ({where})" if str(where) else ""), where.span, f"known: {', '.join(DTYPES.values())}")  # fmt: skip
+        return DTYPES[tensor.dtype]
+
+    # -- dims -------------------------------------------------------------------------
+
+    def atom(self, key: Hashable, extent: int, twin: Atom | None = None) -> Atom:
+        """The atom of a key, the same one in every pass."""
+        if key not in self.fresh:
+            self.fresh[key] = Atom(extent, twin)
+        return self.fresh[key]
+
+    def new_dim(self, key: Hashable, extent: int) -> Dim:
+        assert self.here is not None
+        return leaves((self.atom((self.here.name, key), extent),))
+
+    def tie(self, a: Dim, b: Dim) -> None:
+        """Two dims that the operator at hand wants equal."""
+        if not self.ties.tie(a, b):
+            raise self.refuse(f"a dim of {size(a)} that is split in two ways which don't nest")
+
+    # -- statements --------------------------------------------------------------------
+
+    def emit(
+        self,
+        op: str,
+        operands: Sequence[Value],
+        dims: Layout,
+        stored: Layout,
+        dtype: str | None = None,
+        /,
+        *,
+        inner: bool = False,
+        **attributes: Any,
+    ) -> Value:
+        """Write one statement with one result."""
+        result = Tensor()
+        shapes = [v.stored for v in operands]
+        statement = Statement(op, [v.tensor for v in operands], attributes, result, self.origin, inner, shapes, stored)
+        result.statement = statement
+        self.statements.append(statement)
+        return Value(result, dims, stored, dtype or operands[0].dtype)
+
+    def fits(self, value: Value, layout: Layout) -> Value:
+        """The value stored as `layout`, whose atoms are those stored, and repeated ones."""
+        if value.tensor.name in self.declared and self.declared[value.tensor.name].kind != "input":
+            self.want_whole(value, layout)
+        if same_layout(value.stored, layout):
+            return value
+        have = {id(a) for a in value.atoms}
+        missing = [a for a in flat(layout) if id(a) not in have]
+        if missing:
+            return self.repeated(value, layout, have)
+        dims = Sizes(tuple(d for d in value.stored if len(d) > 1))
+        return self.emit(
+            "rearrange", [value], value.dims, layout, inner=True, spec=Notation((value.stored,), layout), sizes=dims
+        )
+
+    def want_whole(self, value: Value, layout: Layout) -> None:
+        """A parameter that is read with its own dims is declared so; one whose dims are read split stays split."""
+        name = value.tensor.name
+        if name not in self.merged and same_layout(layout, value.dims) and not same_layout(value.stored, value.dims):
+            self.merged.add(name)
+
+    def repeated(self, value: Value, layout: Layout, have: set[int]) -> Value:
+        """`value` with the atoms that it repeats laid out in full."""
+        partly = any(0 < sum(id(a) in have for a in d) < len(d) for d in layout)
+        full: Layout = tuple((a,) for a in flat(layout)) if partly else layout
+        kept = tuple(d for d in full if not d or id(d[0]) in have)
+        value = self.fits(value, kept)
+        places = [k for k, d in enumerate(full) if d and id(d[0]) not in have]
+        sizes = [Extent(full[k]) for k in places]
+        spread = self.emit("spread", [value], value.dims, full, dims=places, sizes=sizes)
+        return self.fits(spread, layout)
+
+    def logical(self, value: Value) -> Value:
+        """The value stored as the module sees it."""
+        return self.fits(value, resolved(value.dims))
+
+    def isolated(self, value: Value, dim: Dim) -> tuple[Value, int]:
+        """The value with the atoms of `dim` as one stored dim, and which one that is."""
+        for k, stored in enumerate(value.stored):
+            if same_atoms(stored, dim):
+                return value, k
+        wanted = {id(a) for a in dim}
+        if not wanted <= {id(a) for a in value.atoms}:
+            value = self.logical(value)
+            return self.isolated(value, dim)
+        layout: list[Dim] = []
+        for stored in value.stored:
+            if not wanted & {id(a) for a in stored}:
+                layout.append(stored)
+            elif id(dim[0]) in {id(a) for a in stored}:
+                run: list[Atom] = []
+                for a in stored:
+                    if a is dim[0]:
+                        layout.extend([tuple(run)] if run else [])
+                        layout.append(dim)
+                        run = []
+                    elif id(a) not in wanted:
+                        run.append(a)
+                layout.extend([tuple(run)] if run else [])
+            else:
+                rest = tuple(a for a in stored if id(a) not in wanted)
+                layout.extend([rest] if rest else [])
+        value = self.fits(value, tuple(layout))
+        return value, next(k for k, stored in enumerate(value.stored) if same_atoms(stored, dim))
+
+    def last(self, value: Value, dims: Sequence[Dim]) -> Value:
+        """The value with the atoms of `dims` merged into the last stored dim."""
+        wanted = flat(dims)
+        ids = {id(a) for a in wanted}
+        if not ids <= {id(a) for a in value.atoms}:
+            value = self.logical(value)
+        rest = tuple(r for s in value.stored if (r := tuple(a for a in s if id(a) not in ids)) or not s)
+        return self.fits(value, (*rest, wanted))
+
+    # -- pointwise ------------------------------------------------------------------------
+
+    def broadcast(self, values: Sequence[Value]) -> Layout:
+        """The dims of a pointwise result, as numpy broadcasts; equal dims are tied."""
+        rank = max(len(v.dims) for v in values)
+        out: list[Dim] = []
+        for place in range(rank):
+            found: Dim = ()
+            for v in values:
+                at = place - rank + len(v.dims)
+                own = leaves(v.dims[at]) if at >= 0 else ()
+                if own and found:
+                    self.tie(found, own)
+                found = leaves(found or own)
+            out.append(found)
+        return tuple(out)
+
+    def pointwise(self, op: str, values: Sequence[Value], dtype: str | None = None, **attributes: Any) -> Value:
+        """A pointwise operator with broadcasting: the result is stored as its largest operand is."""
+        dims = self.broadcast(values)
+        values = [Value(v.tensor, resolved(v.dims), resolved(v.stored), v.dtype) for v in values]
+        needed = {id(a) for v in values for a in v.atoms}
+        leader = max(values, key=lambda v: (len(v.atoms), len(v.stored)))
+        order = flat(dims)
+        if needed <= {id(a) for a in leader.atoms}:
+            layout = leader.stored
+        else:
+            layout = tuple(r for d in dims if (r := tuple(a for a in d if id(a) in needed)))
+        if any(0 < sum(any(a is b for b in v.atoms) for a in d) < len(d) for v in values for d in layout):
+            layout = tuple((a,) for a in order if id(a) in needed)
+        operands = [self.stretched(v, layout) for v in values]
+        made = dtype or next((v.dtype for v in values if v.dtype in FLOATS), values[0].dtype)
+        return self.emit(op, operands, dims, layout, made, **attributes)
+
+    def stretched(self, value: Value, layout: Layout) -> Value:
+        """The value laid out to be broadcast against `layout`: dims it lacks are 1, or left out in front."""
+        have = {id(a) for a in value.atoms}
+        wanted = _trimmed([d if d and id(d[0]) in have else () for d in layout])
+        if same_layout(_trimmed(value.stored), wanted) and len(value.stored) <= len(layout):
+            return value
+        return self.fits(value, wanted)
+
+
+def _trimmed(layout: Sequence[Dim]) -> Layout:
+    """A layout without the dims of 1 in front."""
+    start = next((k for k, d in enumerate(layout) if d), len(layout))
+    return tuple(layout[start:])

@@ -1,0 +1,124 @@
+"""An nn.Module and an example of its arguments, to a model's text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hapdsl.importing import example as examples
+from hapdsl.importing import on_layout, on_matrices, on_numbers
+from hapdsl.importing.build import Builder
+from hapdsl.importing.clean import clean
+from hapdsl.importing.handlers import HANDLERS
+from hapdsl.importing.names import Symbols, find_parts
+from hapdsl.importing.text import Writer
+from hapdsl.importing.trace import trace
+from hapdsl.importing.values import Statement, Value
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import error
+from hapdsl.lang.print import to_text
+
+assert on_layout and on_matrices and on_numbers  # they fill the table of handlers
+
+LOSSES: Mapping[str, Callable[..., Tensor]] = {
+    "cross_entropy": nn.functional.cross_entropy,
+    "mse_loss": nn.functional.mse_loss,
+}
+OPTIMIZER = "adam(lr = 0.001)"
+
+
+@dataclass
+class Imported:
+    """A model's text, with the model's name. `tables` are constants of the module that the text can't say, `shapes` the shape that the
+    state_dict has of each parameter, `unused` the parameters that nothing reads."""
+
+    text: str
+    model: str
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    tables: dict[str, Tensor] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+    operators: int = 0
+
+
+def import_module(
+    module: nn.Module,
+    example: Any,
+    name: str = "model",
+    loss: str | Callable[..., Tensor] | None = None,
+    target: str = "label",
+    optimizer: str = OPTIMIZER,
+    note: str = "",
+) -> Imported:
+    """The text of `module`, called as `example` says (a text, tensors, or a mapping of some).
+
+    The loss is the module's own (a scalar among its results, called `loss` or first), or `loss` of its first result and the example's
+    `target`. Without either the model is for evaluation. Weights may be on the meta device; nothing is run. Raises HapError HAP87x.
+    """
+    call = nodes.Call("adam", ()) if not optimizer else examples.optimizer(optimizer)
+    given = examples.of(example)
+    function = LOSSES.get(loss) if isinstance(loss, str) else loss
+    if isinstance(loss, str) and function is None:
+        raise error("HAP878", f"there is no loss '{loss}'", help=f"known: {', '.join(LOSSES)}; or a loss of the module's own")
+    if function is not None and target not in given.kwargs:
+        raise error("HAP872", f"the example has no '{target}' for the loss", help=f"add `{target} : i64[batch]` to --example")
+    arguments, called = examples.bound(given, module, target if function is not None else "")
+    traced = trace(module, arguments, called, function, target)
+    inputs = {own: node.meta["val"] for node in traced.graph.nodes if (own := _input(traced.names, node)) is not None}
+    dims = examples.named_dims(given, inputs)
+    atoms, words = examples.atoms(dims, inputs)
+    clean(traced.graph)
+    builder = Builder(traced, HANDLERS, atoms)
+    builder.run()
+    found, outputs = _results(builder)
+    live = _live(builder.statements, [v for _, v in outputs] + ([found] if found is not None else []))
+    symbols = Symbols({n: (a,) for n, a in words.items()}, taken=[*builder.declared])
+    find_parts(symbols, live, builder.declared)
+    writer = Writer(builder, symbols, live, call if found is not None else None)
+    read = {id(t) for s in live for t in s.operands}
+    unused = [own for kind, own in traced.names.values() if kind == "param" and not _is_read(builder, own, read)]
+    model = writer.model(name, found, outputs, _note(note, unused))
+    shapes = {d.name: d.shape for d in builder.declared.values() if d.kind != "input" and id(d.tensor) in read}
+    tables = {n: t for n, t in builder.tables.items() if n in shapes}
+    return Imported(to_text(nodes.File((model,))), name, shapes, tables, list(dict.fromkeys(unused)), len(live))
+
+
+def _input(names: Mapping[str, tuple[str, str]], node: torch.fx.Node) -> str | None:
+    kind, own = names.get(node.name, ("", ""))
+    return own if node.op == "placeholder" and kind == "input" and isinstance(node.meta.get("val"), Tensor) else None
+
+
+def _results(builder: Builder) -> tuple[Value | None, list[tuple[str, Value]]]:
+    """The loss, and the other results."""
+    found = builder.known_outputs
+    scalars = [(n, v) for n, v in found if not v.dims and v.tensor.statement is not None]
+    loss = next((v for n, v in scalars if n == "loss"), scalars[0][1] if scalars else None)
+    return loss, [(n, _seen(builder, v)) for n, v in found if v is not loss]
+
+
+def _seen(builder: Builder, value: Value) -> Value:
+    """A result as the module returns it."""
+    return builder.logical(value) if len(value.dims) == len(value.stored) else value
+
+
+def _live(statements: list[Statement], results: list[Value]) -> list[Statement]:
+    wanted = {id(v.tensor) for v in results}
+    for s in reversed(statements):
+        if id(s.result) in wanted:
+            wanted.update(id(t) for t in s.operands)
+    return [s for s in statements if id(s.result) in wanted]
+
+
+def _is_read(builder: Builder, name: str, read: set[int]) -> bool:
+    return name in builder.declared and id(builder.declared[name].tensor) in read
+
+
+def _note(note: str, unused: list[str]) -> list[str]:
+    lines = [note] if note else []
+    if unused:
+        shown = ", ".join(unused[:4]) + (f" and {len(unused) - 4} more" if len(unused) > 4 else "")
+        lines.append(f"nothing reads these parameters, so they aren't trained: {shown}")
+    return lines

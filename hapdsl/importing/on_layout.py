@@ -1,0 +1,248 @@
+"""Views, permutations, parts and joins. Most of them move nothing: they only say how a stored tensor is seen."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from hapdsl.importing.atoms import Dim, leaves, size
+from hapdsl.importing.build import FLOATS, Builder
+from hapdsl.importing.constants import Constant
+from hapdsl.importing.handlers import handles
+from hapdsl.importing.values import Extent, Layout, Value, flat, resolved, same_atoms
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    return tuple(int(n) for n in node.meta["val"].shape)
+
+
+@handles(
+    "aten.contiguous.default", "aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.lift_fresh_copy.default",
+    "aten.to.device", "aten.positive.default",
+)  # fmt: skip
+def same(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
+    return x
+
+
+@handles("aten.to.dtype", "aten.to.dtype_layout", "aten._to_copy.default", "aten.type_as.default", "aten.to.other", "aten.float.default")
+def cast(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
+    dtype = b.dtype(node.meta["val"])
+    return x if dtype == x.dtype else b.emit("cast", [x], x.dims, x.stored, dtype, to=dtype)
+
+
+@handles("aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten.sym_constrain_range_for_size.default")
+def nothing(b: Builder, node: Node, *_: Any, **__: Any) -> None:
+    return None
+
+
+@handles("<built-in function getitem>")
+def item(b: Builder, node: Node, values: Sequence[Value], k: int) -> Value:
+    return values[k]
+
+
+assert str(operator.getitem) == "<built-in function getitem>"
+
+
+@handles("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.unflatten.int", "aten._unsafe_view.default", "aten.view_as.default")  # fmt: skip
+def view(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
+    """Row-major: both shapes are rows of the same atoms. Where they don't nest, the elements are really rearranged."""
+    shape = _shape(node)
+    dims = tuple(b.new_dim(d, n) for d, n in enumerate(shape))
+    before = resolved(x.dims)
+    if b.ties.tie(flat(before), flat(dims)):
+        return Value(x.tensor, resolved(dims), resolved(x.stored), x.dtype)
+    x = b.logical(replace(x, dims=before))
+    return b.emit("reshape", [x], dims, dims, shape=[Extent(d) for d in dims])
+
+
+@handles("aten.permute.default")
+def permute(b: Builder, node: Node, x: Value, order: Sequence[int]) -> Value:
+    return replace(x, dims=tuple(x.dims[d] for d in order))
+
+
+@handles("aten.transpose.int", "aten.swapaxes.default")
+def transpose(b: Builder, node: Node, x: Value, i: int, j: int) -> Value:
+    dims = list(x.dims)
+    dims[i], dims[j] = dims[j], dims[i]
+    return replace(x, dims=tuple(dims))
+
+
+@handles("aten.t.default", "aten.numpy_T.default", "aten.mT.default")
+def turned(b: Builder, node: Node, x: Value) -> Value:
+    return replace(x, dims=(*x.dims[:-2], *x.dims[:-3:-1])) if len(x.dims) > 1 else x
+
+
+@handles("aten.unsqueeze.default")
+def unsqueeze(b: Builder, node: Node, x: Value, d: int) -> Value:
+    dims = list(x.dims)
+    dims.insert(d % (len(dims) + 1), ())
+    return replace(x, dims=tuple(dims))
+
+
+@handles("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default")
+def squeeze(b: Builder, node: Node, x: Value, d: int | Sequence[int] | None = None) -> Value:
+    places = range(len(x.dims)) if d is None else [d] if isinstance(d, int) else d
+    gone = {p % max(1, len(x.dims)) for p in places if not leaves(x.dims[p])}
+    return replace(x, dims=tuple(dim for k, dim in enumerate(x.dims) if k not in gone))
+
+
+@handles("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
+def expand(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
+    """Repeats without storing: an atom that the stored tensor lacks."""
+    shape = _shape(node)
+    own = (*((),) * (len(shape) - len(x.dims)), *x.dims)
+    dims = tuple(leaves(d) or (b.new_dim(k, n) if n > 1 else ()) for k, (d, n) in enumerate(zip(own, shape, strict=True)))
+    return replace(x, dims=dims)
+
+
+# -- parts ------------------------------------------------------------------------------
+
+
+def part(b: Builder, x: Value, dim: Dim, start: int, stop: int, result: Dim, dims: Layout) -> Value:
+    """Elements start to stop of one dim; `dims` is how the module sees the result."""
+    x, place = b.isolated(x, dim)
+    stored = (*x.stored[:place], result, *x.stored[place + 1 :])
+    end: Any = stop
+    if stop >= size(dim):
+        end = Extent(dim)
+    return b.emit("slice", [x], dims, stored, inner=True, dim=place, start=start, stop=end)
+
+
+@handles("aten.slice.Tensor")
+def slice_(b: Builder, node: Node, x: Value, d: int = 0, start: int | None = 0, end: int | None = None, step: int = 1) -> Value:
+    x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
+    d %= len(x.dims)
+    extent = size(x.dims[d])
+    start = max(0, (start or 0) + (extent if (start or 0) < 0 else 0))
+    stop = extent if end is None else min(extent, end + (extent if end < 0 else 0))
+    if step != 1:
+        raise b.refuse("a slice with a step", "take every second element by a reshape and a slice")
+    if start == 0 and stop >= extent:
+        return x
+    result = b.new_dim("part", stop - start)
+    return part(b, x, x.dims[d], start, stop, result, (*x.dims[:d], result, *x.dims[d + 1 :]))
+
+
+@handles("aten.narrow.default")
+def narrow(b: Builder, node: Node, x: Value, d: int, start: int, length: int) -> Value:
+    found: Value = slice_(b, node, x, d, start, start + length)
+    return found
+
+
+@handles("aten.select.int")
+def select(b: Builder, node: Node, x: Value, d: int, k: int) -> Value:
+    x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
+    d %= len(x.dims)
+    rest = (*x.dims[:d], *x.dims[d + 1 :])
+    if not x.dims[d]:
+        return replace(x, dims=rest)
+    k %= size(x.dims[d])
+    return part(b, x, x.dims[d], k, k + 1, (), rest)
+
+
+@handles("aten.unbind.int")
+def unbind(b: Builder, node: Node, x: Value, d: int = 0) -> tuple[Value, ...]:
+    x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
+    if _alone(b, x, x.dims[d % len(x.dims)]):
+        x, _ = b.isolated(x, x.dims[d % len(x.dims)])
+    return tuple(select(b, node, x, d, k) for k in range(size(x.dims[d])))
+
+
+def _alone(b: Builder, x: Value, dim: Dim) -> bool:
+    return bool(dim) and {id(a) for a in dim} <= {id(a) for a in x.atoms}
+
+
+@handles("aten.chunk.default", "aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes")
+def split(b: Builder, node: Node, x: Value, sizes: Any, d: int = 0) -> tuple[Value, ...]:
+    """Equal parts are a dim of their own: three projections in one are (3, heads, …)."""
+    x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
+    d %= len(x.dims)
+    lengths = [int(v.shape[d]) for v in node.meta["val"]]
+    count = len(lengths)
+    if count == 1:
+        return (x,)
+    if len(set(lengths)) == 1:
+        parts, within = b.new_dim("parts", count), b.new_dim("within", lengths[0])
+        if b.ties.tie(x.dims[d], (*parts, *within)):
+            x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
+            parts, within = leaves(parts), leaves(within)
+            dims = (*x.dims[:d], within, *x.dims[d + 1 :])
+            return tuple(part(b, x, parts, k, k + 1, (), dims) for k in range(count))
+    found, start = [], 0
+    for k, n in enumerate(lengths):
+        result = b.new_dim(("part", k), n)
+        found.append(part(b, x, x.dims[d], start, start + n, result, (*x.dims[:d], result, *x.dims[d + 1 :])))
+        start += n
+    return tuple(found)
+
+
+@handles("aten.cat.default", "aten.concat.default")
+def cat(b: Builder, node: Node, values: Sequence[Value], d: int = 0) -> Value:
+    values = [as_value(b, v) for v in values]
+    rank = len(_shape(node))
+    d %= rank
+    for k in range(rank):
+        if k != d:
+            for other in values[1:]:
+                b.tie(values[0].dims[k], other.dims[k])
+    laid = [b.logical(replace(v, dims=resolved(v.dims), stored=resolved(v.stored))) for v in values]
+    joined = b.new_dim("joined", _shape(node)[d])
+    dims = (*laid[0].dims[:d], joined, *laid[0].dims[d + 1 :])
+    return b.emit("concat", laid, dims, dims, dim=d)
+
+
+@handles("aten.stack.default")
+def stack(b: Builder, node: Node, values: Sequence[Value], d: int = 0) -> Value:
+    laid = [unsqueeze(b, node, as_value(b, v), d) for v in values]
+    found: Value = cat(b, node, laid, d)
+    return found
+
+
+@handles("aten.pad.default", "aten.constant_pad_nd.default")
+def pad(b: Builder, node: Node, x: Value, amounts: Sequence[int], *rest: Any, value: float | None = None, **__: Any) -> Value:
+    numbers = [r for r in rest if isinstance(r, int | float)]
+    fill = value if value is not None else numbers[0] if numbers else 0
+    if any(isinstance(r, str) and r != "constant" for r in rest) or min(amounts) < 0:
+        raise b.refuse("padding other than by a constant")
+    x = b.logical(replace(x, dims=resolved(x.dims), stored=resolved(x.stored)))
+    for k in range(len(amounts) // 2):
+        before, after = amounts[2 * k], amounts[2 * k + 1]
+        d = len(x.dims) - 1 - k
+        if before or after:
+            made = b.new_dim(("padded", k), size(x.dims[d]) + before + after)
+            dims = (*x.dims[:d], made, *x.dims[d + 1 :])
+            x = b.emit("pad", [x], dims, dims, dim=d, before=before, after=after, value=fill)
+    return x
+
+
+def as_value(b: Builder, x: Any) -> Value:
+    """A value; a constant becomes a table of the text's own (see `table`)."""
+    return x if isinstance(x, Value) else table(b, x)
+
+
+def table(b: Builder, x: Constant) -> Value:
+    """A constant that no number says: a frozen tensor, whose values come with the module's weights."""
+    if not isinstance(x, Constant):
+        raise b.refuse("an operand that is no tensor")
+    name = b.traced.names[x.node.name][1] if x.node.op == "placeholder" else f"constant.{x.node.name}"
+    try:
+        tensor = x.tensor
+    except NotImplementedError as problem:
+        raise b.refuse(f"buffer {problem}, which has no values on the meta device,") from None
+    dtype = b.dtype(tensor)
+    dims = resolved(x.dims)
+    value = b.declare("frozen" if dtype in FLOATS else "buffer", name, dims, tuple(tensor.shape), dtype)
+    b.tables[name] = tensor
+    return value
+
+
+def tied(x: Layout, y: Layout) -> bool:
+    return len(x) == len(y) and all(same_atoms(a, c) for a, c in zip(x, y, strict=True))
+
+
+assert torch.__version__ >= "2.6"

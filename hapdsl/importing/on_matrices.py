@@ -1,0 +1,245 @@
+"""Products, embeddings, normalisation and attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch.fx import Node
+
+from hapdsl.importing.atoms import Dim, leaves, root, size
+from hapdsl.importing.build import FLOATS, Builder
+from hapdsl.importing.constants import Constant
+from hapdsl.importing.handlers import handles
+from hapdsl.importing.on_layout import as_value
+from hapdsl.importing.on_numbers import add, fresh, mul, scaled
+from hapdsl.importing.values import Extent, Layout, Notation, Root, Value, flat, same_atoms, same_layout
+
+
+@handles("aten.linear.default")
+def linear(b: Builder, node: Node, x: Value, w: Value, bias: Value | None = None) -> Value:
+    y = contract(b, x, w, w.dims[0], w.dims[1])
+    return y if bias is None else b.pointwise("add", [y, fresh(bias)])
+
+
+@handles("aten.addmm.default")
+def addmm(b: Builder, node: Node, bias: Value, x: Value, w: Value, **scales: Any) -> Value:
+    if any(s != 1 for s in scales.values()):
+        raise b.refuse("addmm with factors")
+    return b.pointwise("add", [contract(b, x, w, w.dims[1], w.dims[0]), fresh(bias)])
+
+
+@handles("aten.mm.default", "aten.bmm.default", "aten.matmul.default")
+def matmul(b: Builder, node: Node, x: Value, w: Value) -> Value:
+    x, w = fresh(as_value(b, x)), fresh(as_value(b, w))
+    if len(w.dims) == 2 and len(x.dims) >= 1:
+        return contract(b, x, w, w.dims[1], w.dims[0])
+    if len(x.dims) < 2 or len(w.dims) < 2:
+        raise b.refuse("a product of a vector and a batch of matrices")
+    return batched(b, x, w)
+
+
+def contract(b: Builder, x: Value, w: Value, rows: Dim, columns: Dim) -> Value:
+    """x w over the last dim of x and `columns` of w; `rows` are what the result gets."""
+    b.tie(x.dims[-1], columns)
+    x, w = fresh(x), fresh(w)
+    rows, columns = leaves(rows), leaves(columns)
+    dims = (*x.dims[:-1], rows)
+    batch = {id(a) for d in x.dims[:-1] for a in d}
+    if batch & {id(a) for a in rows}:
+        raise b.refuse("a product that makes an index of one it has already")
+    if not {id(a) for a in columns} <= {id(a) for a in x.atoms}:
+        x = b.logical(x)
+    single = len(rows) <= 1 and len(columns) == 1
+    if single and x.stored and same_atoms(x.stored[-1], columns) and len(x.stored) > 1:
+        stored = (*x.stored[:-1], rows)
+        if same_layout(w.stored, (rows, columns)):
+            return b.emit("matmul_nt", [x, w], dims, stored, inner=True)
+        if same_layout(w.stored, (columns, rows)):
+            return b.emit("matmul", [x, w], dims, stored, inner=True)
+    x = b.fits(x, tuple(s for d in x.stored for s in _apart(d, columns)))
+    w = b.fits(w, tuple((a,) for a in w.atoms))
+    kept = [d for d in x.stored if d and not any(a is d[0] for a in columns)]
+    order = [a for d in x.dims for a in d]
+    kept.sort(key=lambda d: next(k for k, a in enumerate(order) if a is d[0]))
+    stored = (*kept, *((a,) for a in rows))
+    x = b.fits(x, tuple(d for d in x.stored if d)) if any(not d for d in x.stored) else x
+    return b.emit("einsum", [x, w], dims, stored, inner=True, spec=Notation((x.stored, w.stored), stored, letters=True))
+
+
+def _apart(dim: Dim, columns: Dim) -> list[Dim]:
+    """A stored dim, its atoms apart where some of them are summed."""
+    if len(dim) > 1 and any(a is c for a in dim for c in columns):
+        return [(a,) for a in dim]
+    return [dim]
+
+
+def batched(b: Builder, x: Value, y: Value) -> Value:
+    """Matrix by matrix over leading dims."""
+    ours, theirs = x.dims[:-2], y.dims[:-2]
+    for own, other in zip(ours[::-1], theirs[::-1], strict=False):
+        if leaves(own) and leaves(other):
+            b.tie(own, other)
+    b.tie(x.dims[-1], y.dims[-2])
+    x, y = fresh(x), fresh(y)
+    rank = max(len(x.dims), len(y.dims))
+    batch: list[Dim] = []
+    for place in range(rank - 2):
+        own, other = (v.dims[at] if (at := place - rank + len(v.dims)) >= 0 else () for v in (x, y))
+        batch.append(own or other)
+    m, k, n = x.dims[-2], x.dims[-1], y.dims[-1]
+    taken = {id(root(a)) for a in (*flat(batch), *m)}
+    result = tuple(b.atom((_name(b), "twin", i), a.size, root(a)) if id(root(a)) in taken else a for i, a in enumerate(n))
+    laid = b.fits(replace(x, dims=(*batch, m, k)), (*batch, m, k))
+    dims = (*batch, m, result)
+    summed = y.dims[-2]  # as long as k, but perhaps its twin
+    if same_layout(y.stored, (*batch, n, summed)):
+        return b.emit("bmm_nt", [laid, y], dims, dims)
+    right = b.fits(replace(y, dims=(*batch, summed, n)), (*batch, summed, n))
+    return b.emit("bmm", [laid, right], dims, dims)
+
+
+def _name(b: Builder) -> str:
+    assert b.here is not None
+    return b.here.name
+
+
+@handles("aten.einsum.default")
+def einsum(b: Builder, node: Node, spec: str, operands: Sequence[Value], **__: Any) -> Value:
+    """The module's own notation, over the dims as the module sees them."""
+    left, _arrow, right = spec.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if "." in spec or not right:
+        raise b.refuse(f'einsum "{spec}"', "name every dim, and the output's")
+    values = [fresh(as_value(b, v)) for v in operands]
+    letters: dict[str, Dim] = {}
+    for term, v in zip(terms, values, strict=True):
+        for letter, dim in zip(term, v.dims, strict=True):
+            b.tie(letters.setdefault(letter, dim), dim)
+    values = [b.logical(fresh(v)) for v in values]
+    dims = tuple(leaves(letters[letter]) for letter in right)
+    return b.emit("einsum", values, dims, dims, spec=f"{left}->{right}")
+
+
+# -- lookups and norms -----------------------------------------------------------------------
+
+
+@handles("aten.embedding.default")
+def embedding(b: Builder, node: Node, table: Value, ids: Value | Constant, *_: Any, **__: Any) -> Value:
+    table = b.logical(fresh(table))
+    width = table.dims[1]
+    if isinstance(ids, Constant):
+        return constant_rows(b, table, ids)
+    ids = fresh(ids)
+    return b.emit("embedding", [ids, table], (*ids.dims, width), (*ids.stored, width))
+
+
+def constant_rows(b: Builder, table: Value, ids: Constant) -> Value:
+    """Rows that are known at import: one, or a run of them."""
+    rows, width = table.dims
+    same = ids.number()
+    if same is not None:
+        row = b.emit("slice", [table], ((), width), ((), width), dim=0, start=int(same), stop=int(same) + 1)
+        return replace(row, dims=(*ids.dims, width))
+    found = ids.positions()
+    if found is None:
+        ids_value = fresh(as_value(b, ids))
+        return b.emit("embedding", [ids_value, table], (*ids_value.dims, width), (*ids_value.stored, width))
+    start, axis = found
+    run = leaves(ids.dims[axis])
+    if start == 0 and size(run) == size(rows):
+        b.tie(run, rows)
+        return Value(table.tensor, (*ids.dims[:axis], leaves(run), *ids.dims[axis + 1 :], width), table.stored, table.dtype)
+    row = b.emit("slice", [table], (run, width), (run, width), dim=0, start=start, stop=Extent(run, start))
+    return replace(row, dims=(*ids.dims[:axis], run, *ids.dims[axis + 1 :], width))
+
+
+@handles("aten.layer_norm.default", "aten.rms_norm.default")
+def norm(b: Builder, node: Node, x: Value, shape: Sequence[int], *rest: Any, **kwargs: Any) -> Value:
+    """Over the last dims."""
+    rms = "rms" in str(node.target)
+    values = [*rest, *(kwargs.get(k) for k in ("weight", "bias")[len(rest) :])]
+    weight, bias = (values[0] if values else None), (values[1] if len(values) > 1 and not rms else None)
+    eps = kwargs.get("eps", next((v for v in rest if isinstance(v, float)), 1e-5))
+    for w in (weight, bias):
+        if isinstance(w, Value):
+            for own, other in zip(x.dims[-len(shape) :], w.dims, strict=True):
+                b.tie(own, other)
+    x = fresh(x)
+    dims = x.dims
+    wanted = flat(x.dims[-len(shape) :])
+    x = b.last(x, x.dims[-len(shape) :])
+    operands = [x]
+    for w in (weight, bias):
+        if isinstance(w, Value):
+            w = fresh(w)
+            w = b.logical(w) if len(w.dims) == 1 else w
+            operands.append(b.fits(w, (wanted,)))
+    if len(operands) != (2 if rms else 3):
+        if rms or isinstance(weight, Value):
+            raise b.refuse("a norm with only one of weight and bias")
+        return b.emit("standardize", [x], dims, x.stored, eps=eps)
+    op = "rms_norm" if rms else "layer_norm"
+    return b.emit(op, operands, dims, x.stored) if eps == 1e-5 else b.emit(op, operands, dims, x.stored, eps=eps)
+
+
+# -- attention -----------------------------------------------------------------------------------
+
+
+@handles("aten.scaled_dot_product_attention.default")
+def attention(
+    b: Builder,
+    node: Node,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Any = None,
+    p: float = 0.0,
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
+    if p:
+        raise b.refuse("attention with dropout on its weights", "set the attention's dropout to 0")
+    if len(q.dims) != 4 or enable_gqa:
+        raise b.refuse("attention other than [batch, heads, positions, elements]" if not enable_gqa else "enable_gqa", "repeat the heads of k and v")
+    for left, right, pairs in ((q, k, ((0, 0), (1, 1), (3, 3))), (k, v, ((0, 0), (1, 1), (2, 2)))):
+        for i, j in pairs:
+            if leaves(left.dims[i]) and leaves(right.dims[j]):
+                b.tie(left.dims[i], right.dims[j])
+    q, k, v = (fresh(x) for x in (q, k, v))
+    if isinstance(mask, Constant):
+        if mask.is_causal():
+            causal, mask = True, None
+        elif mask.is_everything():
+            mask = None
+    width = size(q.dims[3])
+    factor = 1.0 if scale is None else scale * math.sqrt(width)
+    if abs(factor - 1) > 1e-6:
+        x = b.emit("scale", [q], q.dims, q.stored, by=Root(q.dims[3], under=False) if scale == 1 else factor)
+        q = x
+    if mask is not None:
+        return written_out(b, node, q, k, v, mask)
+    batch, heads = q.dims[0], q.dims[1]
+    q, k, v = b.logical(q), b.logical(k), b.logical(v)
+    stored: Layout = (batch, heads, q.dims[2], v.dims[3])
+    if causal:
+        return b.emit("attention", [q, k, v], stored, stored, causal=True)
+    return b.emit("attention", [q, k, v], stored, stored)
+
+
+def written_out(b: Builder, node: Node, q: Value, k: Value, v: Value, mask: Any) -> Value:
+    """softmax(q k^T / sqrt(e) + mask) v, step by step."""
+    scores = batched(b, q, replace(k, dims=(k.dims[0], k.dims[1], k.dims[3], k.dims[2])))
+    scores = b.emit("scale", [scores], scores.dims, scores.stored, by=Root(q.dims[3]))
+    if not (mask.dtype in FLOATS if isinstance(mask, Value) else mask.tensor.dtype.is_floating_point):
+        raise b.refuse("attention with a mask of true and false that depends on the inputs", "add a mask of 0 and -inf to the scores")
+    scores = add(b, node, scores, mask)
+    weights = b.emit("softmax", [scores], scores.dims, scores.stored)
+    return batched(b, weights, v)
+
+
+__all__ = ["add", "mul", "scaled"]

@@ -1,0 +1,260 @@
+"""Pointwise operators, reductions, softmax and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch.fx import Node
+
+from hapdsl.importing.atoms import leaves
+from hapdsl.importing.build import FLOATS, Builder
+from hapdsl.importing.constants import Constant, is_causal
+from hapdsl.importing.handlers import handles
+from hapdsl.importing.on_layout import as_value
+from hapdsl.importing.values import Value, resolved
+
+Operand = Any  # Value, Constant or a number
+MASKED = -1e4  # what is added to a score or stands for it below this is a mask, not a number
+
+
+def number(x: Operand) -> float | int | None:
+    """The number that an operand is, else None."""
+    if isinstance(x, Constant):
+        return x.number()
+    return x if isinstance(x, int | float) and not isinstance(x, bool) else None
+
+
+def fresh(x: Value) -> Value:
+    return replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
+
+
+def scaled(b: Builder, x: Value, by: float) -> Value:
+    return x if by == 1 else b.emit("neg", [x], x.dims, x.stored) if by == -1 else b.emit("scale", [x], x.dims, x.stored, by=by)
+
+
+def shifted(b: Builder, x: Value, by: float) -> Value:
+    return x if by == 0 else b.emit("shift", [x], x.dims, x.stored, by=by)
+
+
+@handles("aten.add.Tensor", "aten.add.Scalar")
+def add(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    if not isinstance(x, Value) and alpha == 1:
+        x, y = y, x
+    n = number(y)
+    if n is not None:
+        return shifted(b, fresh(as_value(b, x)), n * alpha)
+    y = as_value(b, y)
+    return b.pointwise("add", [fresh(as_value(b, x)), fresh(y if alpha == 1 else scaled(b, fresh(y), alpha))])
+
+
+@handles("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    n = number(y)
+    if n is not None:
+        return shifted(b, fresh(as_value(b, x)), -n * alpha)
+    y = as_value(b, y)
+    y = y if alpha == 1 else scaled(b, fresh(y), alpha)
+    n = number(x)
+    if n is not None:
+        return shifted(b, scaled(b, fresh(y), -1), n)
+    return b.pointwise("sub", [fresh(as_value(b, x)), fresh(y)])
+
+
+@handles("aten.rsub.Scalar", "aten.rsub.Tensor")
+def rsub(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    found: Value = sub(b, node, y, x, alpha)
+    return found
+
+
+@handles("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
+    if not isinstance(x, Value):
+        x, y = y, x
+    n = number(y)
+    if n is not None:
+        return scaled(b, fresh(as_value(b, x)), n)
+    return b.pointwise("mul", [fresh(as_value(b, x)), fresh(as_value(b, y))])
+
+
+@handles("aten.div.Tensor", "aten.div.Scalar")
+def div(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
+    n = number(y)
+    if n is not None and isinstance(x, Value) and x.dtype in FLOATS:
+        # the quotient itself, not its rounding, where it is a short number: 1 / 8
+        return scaled(b, fresh(x), 1 / n)
+    if number(x) is not None:
+        y = fresh(as_value(b, y))
+        inverse = b.emit("reciprocal", [y], y.dims, y.stored)
+        return scaled(b, inverse, number(x) or 0)
+    return b.pointwise("div", [fresh(as_value(b, x)), fresh(as_value(b, y))])
+
+
+@handles("aten.reciprocal.default")
+def reciprocal(b: Builder, node: Node, x: Value) -> Value:
+    x = fresh(x)
+    return b.emit("reciprocal", [x], x.dims, x.stored)
+
+
+@handles("aten.pow.Tensor_Scalar")
+def power(b: Builder, node: Node, x: Value, exponent: float) -> Value:
+    x = fresh(x)
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return b.emit("mul", [x, x], x.dims, x.stored)
+    if exponent == 3:
+        return b.emit("mul", [b.emit("mul", [x, x], x.dims, x.stored), x], x.dims, x.stored)
+    if exponent == 0.5:
+        return b.emit("sqrt", [x], x.dims, x.stored)
+    if exponent == -0.5:
+        return rsqrt(b, node, x)
+    raise b.refuse(f"a power of {exponent}", "write it with mul, sqrt, exp and log")
+
+
+@handles("aten.rsqrt.default")
+def rsqrt(b: Builder, node: Node, x: Value) -> Value:
+    x = fresh(x)
+    root = b.emit("sqrt", [x], x.dims, x.stored, inner=True)
+    return b.emit("reciprocal", [root], x.dims, x.stored)
+
+
+def _plain(name: str, op: str) -> None:
+    def handler(b: Builder, node: Node, x: Value, **_: Any) -> Value:
+        x = fresh(x)
+        return b.emit(op, [x], x.dims, x.stored)
+
+    handles(name)(handler)
+
+
+for _op in ("neg", "exp", "log", "sqrt", "relu", "tanh", "sigmoid", "silu", "square"):
+    _plain(f"aten.{_op}.default", _op)
+
+
+@handles("aten.gelu.default")
+def gelu(b: Builder, node: Node, x: Value, approximate: str = "none") -> Value:
+    x = fresh(x)
+    return b.emit("gelu" if approximate == "none" else "gelu_tanh", [x], x.dims, x.stored)
+
+
+@handles("aten.dropout.default", "aten.native_dropout.default")
+def dropout(b: Builder, node: Node, x: Value, p: float, train: bool = True) -> Value:
+    x = fresh(x)
+    return x if p == 0 or not train else b.emit("dropout", [x], x.dims, x.stored, p=p)
+
+
+# -- reductions ------------------------------------------------------------------------
+
+
+def reduced(b: Builder, op: str, x: Value, over: Sequence[int] | None, keep: bool) -> Value:
+    x = fresh(x)
+    places = sorted({d % len(x.dims) for d in over}) if over else list(range(len(x.dims)))
+    gone = {id(a) for d in places for a in x.dims[d]}
+    if not gone <= {id(a) for a in x.atoms}:
+        x = b.logical(x)
+    if any(0 < sum(id(a) in gone for a in s) < len(s) for s in x.stored):
+        x = b.logical(x)
+    dims = [k for k, s in enumerate(x.stored) if s and id(s[0]) in gone]
+    out = tuple(() if k in places else d for k, d in enumerate(x.dims) if keep or k not in places)
+    stored = tuple(s for k, s in enumerate(x.stored) if k not in dims)
+    if not dims:
+        return replace(x, dims=out)
+    return b.emit(op, [x], out, stored, dims=dims if len(dims) > 1 else dims[0])
+
+
+@handles("aten.mean.dim", "aten.mean.default", "aten.sum.dim_IntList", "aten.sum.default", "aten.amax.default")
+def reduction(b: Builder, node: Node, x: Value, over: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+    op = {"mean": "mean", "sum": "sum", "amax": "max"}[str(node.target).split(".")[1]]
+    return reduced(b, op, x, over, keep)
+
+
+@handles("aten.softmax.int", "aten._softmax.default", "aten.log_softmax.int", "aten._log_softmax.default")
+def softmax(b: Builder, node: Node, x: Value, d: int, *_: Any, **__: Any) -> Value:
+    x = fresh(x)
+    dims = x.dims
+    x = b.last(x, [x.dims[d]])
+    return b.emit("log_softmax" if "log" in str(node.target) else "softmax", [x], dims, x.stored)
+
+
+# -- masks ---------------------------------------------------------------------------------
+
+
+@handles("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(b: Builder, node: Node, x: Value, mask: Operand, value: Operand) -> Value:
+    """Where the mask is true the value, elsewhere x; masks that are known at import are nothing, or causal."""
+    fill = number(value)
+    if not isinstance(mask, Constant) or fill is None:
+        raise b.refuse("a mask that depends on the inputs", "add a mask of 0 and -inf that is an input of its own")
+    hidden = mask.tensor
+    if not bool(hidden.any()):
+        return x
+    if fill > MASKED or not is_causal(~hidden):
+        raise b.refuse("a mask that is neither causal nor empty")
+    return causal(b, x)
+
+
+def causal(b: Builder, x: Value) -> Value:
+    """-inf where the column, the last dim, is after the row, the one before it."""
+    x = fresh(x)
+    last = (x.dims[-2], x.dims[-1])
+    ids = {id(a) for d in last for a in d}
+    rest = tuple(r for s in x.stored if (r := tuple(a for a in s if id(a) not in ids)) or not s)
+    x = b.fits(x, (*rest, *last))
+    return b.emit("causal_mask", [x], x.dims, x.stored)
+
+
+@handles("aten.where.self", "aten.where.ScalarOther")
+def where(b: Builder, node: Node, condition: Operand, x: Operand, y: Operand) -> Value:
+    if isinstance(condition, Constant) and bool(condition.tensor.all()):
+        return fresh(as_value(b, x))
+    if isinstance(condition, Constant) and isinstance(x, Value) and number(y) is not None:
+        seen = condition.tensor
+        if (number(y) or 0) <= MASKED and is_causal(seen):
+            return causal(b, x)
+    raise b.refuse("torch.where with a condition that is neither known at import nor causal")
+
+
+# -- losses -------------------------------------------------------------------------------
+
+
+@handles("aten.cross_entropy_loss.default")
+def cross_entropy(
+    b: Builder,
+    node: Node,
+    z: Value,
+    label: Value,
+    weight: Any = None,
+    reduction: int = 1,
+    ignore: int = -100,
+    smoothing: float = 0.0,
+) -> Value:
+    if weight is not None or reduction != 1 or smoothing or label.dtype in FLOATS:
+        raise b.refuse("cross_entropy with class weights, label smoothing, soft labels or another reduction than the mean")
+    z, label = fresh(z), fresh(label)
+    classes = z.dims[1] if len(z.dims) > 1 else z.dims[0]
+    others = [d for k, d in enumerate(z.dims) if k != min(1, len(z.dims) - 1)]
+    for own, given in zip(others, label.dims, strict=True):
+        b.tie(own, given)
+    z, label = fresh(z), fresh(label)
+    z = b.last(z, [leaves(classes)])
+    label = b.fits(label, z.stored[:-1])
+    operands = [z, label]
+    if ignore >= 0 or len(label.stored) > 1:
+        counted: dict[str, Any] = {} if z.dtype == "f32" else {"to": z.dtype}
+        operands.append(b.emit("count_labels", [label], (), (), z.dtype, inner=True, **counted))
+    if ignore >= 0:
+        raise b.refuse(f"cross_entropy that ignores label {ignore}", "labels to be ignored are -100")
+    return b.emit("cross_entropy", operands, (), ())
+
+
+@handles("aten.mse_loss.default")
+def mse_loss(b: Builder, node: Node, x: Value, target: Value, reduction: int = 1) -> Value:
+    if reduction != 1:
+        raise b.refuse("mse_loss with another reduction than the mean")
+    x, target = b.logical(fresh(x)), fresh(target)
+    for own, given in zip(x.dims, target.dims, strict=True):
+        b.tie(own, given)
+    x, target = fresh(x), fresh(target)
+    return b.emit("mse_loss", [x, b.fits(target, x.stored)], (), ())
+

@@ -1,0 +1,180 @@
+"""Equal layers: runs of statements that differ in nothing but the number in their module's path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hapdsl.importing.values import Declared, Statement, Tensor
+
+Shown = Callable[[Statement | Tensor], str]  # a statement's attributes, a parameter's type, as text
+
+
+@dataclass
+class Run:
+    """Statements of one scope, in order."""
+
+    statements: list[Statement]
+
+
+@dataclass
+class Rolled:
+    """`turns` equal layers under `path`: `body` is the first one's statements.
+
+    `carried` are pairs of what a layer finds and what it leaves for the next one (tensors of the first layer); `last` maps what it
+    leaves to the tensors of the last layer, which is what readers behind the repeat mean.
+    """
+
+    path: str
+    turns: int
+    body: list[Statement]
+    carried: list[tuple[Tensor, Tensor]]
+    last: dict[Tensor, Tensor]
+
+
+Piece = Run | Rolled
+
+
+def roll(statements: Sequence[Statement], declared: Mapping[str, Declared], shown: Shown, outputs: set[int], scope: str = "") -> list[Piece]:
+    """Statements in pieces. Cost: linear in statements, times the depth of module paths."""
+    pieces: list[Piece] = []
+    for path, turns in _segments(statements, scope):
+        if path is None:
+            pieces.append(Run(turns[0]))
+            continue
+        rolled = _rolled(path, turns, statements, declared, shown, outputs)
+        if rolled is not None:
+            pieces.append(rolled)
+        else:
+            for k, turn in enumerate(turns):
+                pieces.extend(roll(turn, declared, shown, outputs | _read_outside(turn, statements), f"{path}.{k}."))
+    return list(_joined(pieces))
+
+
+def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    run: list[Statement] = []
+    for piece in pieces:
+        if isinstance(piece, Run):
+            run.extend(piece.statements)
+            continue
+        if run:
+            yield Run(run)
+            run = []
+        yield piece
+    if run:
+        yield Run(run)
+
+
+def _read_outside(turn: Sequence[Statement], statements: Sequence[Statement]) -> set[int]:
+    inside = {id(s) for s in turn}
+    return {id(t) for s in statements if id(s) not in inside for t in s.operands}
+
+
+def _segments(statements: Sequence[Statement], scope: str) -> Iterator[tuple[str | None, list[list[Statement]]]]:
+    """Maximal runs of layers 0, 1, 2, … of one path, each in one piece; what is between them under no path."""
+    keyed = [(_layer(s.origin.path, scope), s) for s in statements]
+    k = 0
+    loose: list[Statement] = []
+    while k < len(keyed):
+        key, s = keyed[k]
+        if key is None or key[1] != 0:
+            loose.append(s)
+            k += 1
+            continue
+        path, at = key[0], k
+        turns: list[list[Statement]] = []
+        while at < len(keyed) and keyed[at][0] == (path, len(turns)):
+            turn: list[Statement] = []
+            while at < len(keyed) and keyed[at][0] == (path, len(turns)):
+                turn.append(keyed[at][1])
+                at += 1
+            turns.append(turn)
+        if loose:
+            yield None, [loose]
+            loose = []
+        if len(turns) > 1:
+            yield path, turns
+        else:
+            yield None, turns
+        k = at
+    if loose:
+        yield None, [loose]
+
+
+def _layer(path: str, scope: str) -> tuple[str, int] | None:
+    """The first number in a path below a scope: `h.3.attn` is layer 3 of `h`."""
+    if not path.startswith(scope):
+        return None
+    words = path[len(scope) :].split(".")
+    for k, word in enumerate(words):
+        if word.isdigit() and k > 0:
+            return scope + ".".join(words[:k]), int(word)
+    return None
+
+
+def _rolled(
+    path: str,
+    turns: Sequence[list[Statement]],
+    statements: Sequence[Statement],
+    declared: Mapping[str, Declared],
+    shown: Shown,
+    outputs: set[int],
+) -> Rolled | None:
+    """The turns as one repeat, or None where they differ or lean on each other in another way."""
+    forms = [_form(f"{path}.{k}.", turn, shown) for k, turn in enumerate(turns)]
+    first = forms[0]
+    if any(f.text != first.text for f in forms[1:]):
+        return None
+    inside = [{id(s.result): j for j, s in enumerate(turn)} for turn in turns]
+    carried: list[tuple[Tensor, Tensor]] = []
+    for j, found in enumerate(first.outside):
+        others = [f.outside[j] for f in forms[1:]]
+        if all(o is found for o in others):
+            continue
+        left = [inside[k].get(id(o)) for k, o in enumerate(others)]
+        if left[0] is None or any(x != left[0] for x in left):
+            return None
+        carried.append((found, turns[0][left[0]].result))
+    leaves = {id(after): j for j, (_, after) in enumerate(carried)}
+    members = {id(s) for turn in turns for s in turn}
+    later = outputs | {id(t) for s in statements if id(s) not in members for t in s.operands}
+    last: dict[Tensor, Tensor] = {}
+    for k, turn in enumerate(turns):
+        for j, s in enumerate(turn):
+            own = turns[0][j].result
+            if id(own) in leaves:
+                if k == len(turns) - 1:
+                    last[own] = s.result
+                elif id(s.result) in later:
+                    return None
+            elif id(s.result) in later:
+                return None
+    return Rolled(path, len(turns), turns[0], carried, last)
+
+
+@dataclass
+class _Form:
+    text: str
+    outside: list[Tensor]
+
+
+def _form(prefix: str, turn: Sequence[Statement], shown: Shown) -> _Form:
+    """A layer as text that doesn't depend on which one it is, and the tensors it reads from outside."""
+    numbers = {id(s.result): k for k, s in enumerate(turn)}
+    outside: list[Tensor] = []
+    places: dict[int, int] = {}
+    lines = []
+    for s in turn:
+        words = []
+        for t in s.operands:
+            if id(t) in numbers:
+                words.append(f"%{numbers[id(t)]}")
+            elif t.name.startswith(prefix):
+                words.append(f"{t.name[len(prefix) :]}{shown(t)}")
+            else:
+                if id(t) not in places:
+                    places[id(t)] = len(outside)
+                    outside.append(t)
+                words.append(f"^{places[id(t)]}")
+        lines.append(f"{s.op}({', '.join(words)}; {shown(s)}) {s.inner} {s.origin.path[len(prefix) :]}")
+    return _Form("\n".join(lines), outside)

@@ -1,0 +1,123 @@
+"""What the importer knows of a tensor, and the statements it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hapdsl.importing.atoms import Atom, Dim, leaves
+from hapdsl.importing.trace import Origin
+
+Layout = tuple[Dim, ...]
+
+
+def resolved(dims: Sequence[Dim]) -> Layout:
+    """Dims with what their atoms stand for by now."""
+    return tuple(leaves(d) for d in dims)
+
+
+def flat(dims: Sequence[Dim]) -> Dim:
+    return tuple(a for d in dims for a in d)
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor of the text: an input, a parameter, or what a statement makes."""
+
+    name: str = ""  # of an input or parameter; a statement's result is named at the end
+    statement: Statement | None = None
+
+
+@dataclass
+class Value:
+    """A tensor as the module sees it (`dims`) over one of the text (`stored`: its dims, each a row of atoms).
+
+    Both hold the same atoms in any order; what `dims` has beyond `stored` is repeated without being stored.
+    """
+
+    tensor: Tensor
+    dims: Layout
+    stored: Layout
+    dtype: str
+
+    @property
+    def atoms(self) -> Dim:
+        return flat(self.stored)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The product of some atoms, as a number in the text: `batch`, `heads * 64`."""
+
+    dim: Dim
+    plus: int = 0
+
+
+@dataclass(frozen=True)
+class Notation:
+    """Index notation over atoms; words, or letters for einsum. Each dim of each tensor is a row of atoms."""
+
+    operands: tuple[Layout, ...]
+    result: Layout
+    letters: bool = False
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The extents that a rearrange needs: for each merged dim on its left all but one."""
+
+    dims: Layout
+
+
+@dataclass(frozen=True)
+class Root:
+    """`numerator * sqrt(extent)` or, where `under`, `numerator / sqrt(extent)`."""
+
+    dim: Dim
+    under: bool = True
+
+
+@dataclass(eq=False)
+class Statement:
+    """`result = op(operands, attributes)`; `inner` statements are written within the one that reads them."""
+
+    op: str
+    operands: list[Tensor]
+    attributes: dict[str, Any]
+    result: Tensor
+    origin: Origin
+    inner: bool = False
+    shapes: list[Layout] = field(default_factory=list)  # of the operands, as stored
+    made: Layout = ()
+
+
+@dataclass(eq=False)
+class Declared:
+    """An input, parameter or buffer as the text declares it; `shape` is the module's own."""
+
+    kind: str
+    name: str
+    tensor: Tensor
+    dims: Layout
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def reshaped(self) -> bool:
+        return len(self.dims) != len(self.shape)
+
+
+def same_atoms(a: Dim, b: Dim) -> bool:
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def same_layout(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    return len(a) == len(b) and all(same_atoms(x, y) for x, y in zip(a, b, strict=True))
+
+
+def letter_count(layouts: Sequence[Layout]) -> int:
+    return len({id(d[0]) for layout in layouts for d in layout if d})
+
+
+__all__ = ["Atom", "Declared", "Extent", "Layout", "Notation", "Root", "Sizes", "Statement", "Tensor", "Value", "flat", "resolved"]

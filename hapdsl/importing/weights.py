@@ -1,0 +1,52 @@
+"""A module's own tensors under the names and shapes of a graph, and back.
+
+Names are the state_dict's. A parameter whose dims the text splits has the stored tensor's elements in the same, row-major order, so
+both ways are a reshape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.diagnostics import error
+
+
+def from_module(graph: TrainingGraph, module: nn.Module, tables: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """The graph's parameters and buffers from a module (copies). Raises HapError HAP879 for one that is missing or of another size."""
+    own: dict[str, Tensor] = dict(module.named_buffers(remove_duplicate=False))
+    own.update(module.named_parameters(remove_duplicate=False))
+    own.update(tables or {})
+    return {t.name: _shaped(t.name, own.get(plain(t.name)), t.shape) for t in graph.of_kind("param", "frozen", "buffer")}
+
+
+def from_state_dict(graph: TrainingGraph, state: Mapping[str, Tensor], tables: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """The same from a state_dict."""
+    own = {**state, **(tables or {})}
+    return {t.name: _shaped(t.name, own.get(plain(t.name)), t.shape) for t in graph.of_kind("param", "frozen", "buffer")}
+
+
+def plain(name: str) -> str:
+    """The state_dict's name of a parameter: the text puts a `_` before a digit at its start."""
+    return name[1:] if name[:1] == "_" and name[1:2].isdigit() else name
+
+
+def _shaped(name: str, found: Tensor | None, shape: tuple[int, ...]) -> Tensor:
+    if found is None:
+        raise error("HAP879", f"the module has no tensor '{name}'", help="the text was imported from another module, or its names were changed")
+    if found.numel() != torch.Size(shape).numel():
+        raise error("HAP879", f"'{name}' has shape {list(found.shape)}, which doesn't fit {list(shape)}", help="the module and the text have different sizes")
+    return found.detach().clone().reshape(shape)
+
+
+@torch.no_grad()
+def into_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put a graph's parameters and buffers back into the module. Raises HapError HAP879."""
+    own: dict[str, Tensor] = {**dict(module.named_buffers(remove_duplicate=False)), **dict(module.named_parameters(remove_duplicate=False))}
+    for name, tensor in tensors.items():
+        held = own.get(plain(name))
+        if held is not None:
+            held.copy_(_shaped(name, tensor, tuple(held.shape)))

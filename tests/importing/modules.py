@@ -1,0 +1,150 @@
+"""Modules of our own, as somebody would write them by hand; each function is a factory for `hapdsl import`."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+class Attention(nn.Module):
+    """Causal, with one matrix for queries, keys and values."""
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(d, 3 * d)
+        self.out = nn.Linear(d, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, d = x.shape
+        q, k, v = (z.view(b, t, self.heads, d // self.heads).transpose(1, 2) for z in self.qkv(x).split(d, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(b, t, d))
+
+
+class ByHand(nn.Module):
+    """Attention in single steps, with a mask of the module's own."""
+
+    def __init__(self, d: int, heads: int, longest: int = 16) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(d, d, bias=False) for _ in range(4))
+        self.register_buffer("mask", torch.tril(torch.ones(longest, longest)), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, d = x.shape
+        q, k, v = (f(x).view(b, t, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        scores = q @ k.transpose(-2, -1) / (d // self.heads) ** 0.5
+        scores = scores.masked_fill(self.mask[:t, :t] == 0, float("-inf"))
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).contiguous().view(b, t, d))
+
+
+class Block(nn.Module):
+    def __init__(self, d: int, heads: int, ffn: int, attention: type[nn.Module] = Attention) -> None:
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.attn = attention(d, heads)
+        self.fc1, self.fc2 = nn.Linear(d, ffn), nn.Linear(ffn, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln1(x))
+        return x + self.fc2(F.gelu(self.fc1(self.ln2(x))))
+
+
+class Transformer(nn.Module):
+    """Returns its own loss."""
+
+    def __init__(self, layers: int = 2, d: int = 24, heads: int = 3, ffn: int = 48, attention: type[nn.Module] = Attention) -> None:
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(50, d), nn.Embedding(16, d)
+        self.blocks = nn.ModuleList(Block(d, heads, ffn, attention) for _ in range(layers))
+        self.norm = nn.LayerNorm(d)
+        self.head = nn.Linear(d, 50, bias=False)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        x = self.tok(tokens) + self.pos(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        z = self.head(self.norm(x))
+        return {"loss": F.cross_entropy(z.reshape(-1, z.shape[-1]), labels.reshape(-1)), "logits": z}
+
+
+def transformer() -> nn.Module:
+    return Transformer()
+
+
+def by_hand() -> nn.Module:
+    return Transformer(attention=ByHand)
+
+
+class Branches(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            return x
+        return x * 2
+
+
+class Unknown(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 8), Median())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+class Median(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.median(dim=-1).values
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2
+        y[:, 0].add_(1)
+        return y
+
+
+class Harmless(nn.Module):
+    """Changes in place that nobody else sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu_(self.fc(x)) * 2
+        y += 1
+        return y.mul_(0.5)
+
+
+class Complex(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * 1j).abs()
+
+
+class KeywordOnly(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, *, scale: float, flag: bool = False) -> Tensor:
+        return self.fc(x) * scale
+
+
+class Weighted(nn.Module):
+    def forward(self, x: Tensor, label: Tensor) -> Tensor:
+        return F.cross_entropy(x, label, label_smoothing=0.1)
+
+
+def fails() -> nn.Module:
+    raise ValueError("no")
+
+
+def nothing() -> int:
+    return 1

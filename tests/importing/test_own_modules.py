@@ -1,0 +1,98 @@
+"""Modules written by hand: their text, and that it trains as they do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hapdsl.importing import weights
+from hapdsl.importing.convert import import_module
+from hapdsl.importing.factory import make
+from tests.importing import modules
+from tests.importing.helpers import bench_of, round_trip
+
+TOKENS = "tokens : i64[batch = 4, seq = 8]; labels : i64[batch, seq]"
+
+
+def tokens(batch: int = 4, seq: int = 8) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    return {n: torch.randint(50, (batch, seq), generator=draw) for n in ("tokens", "labels")}
+
+
+def classify(module: nn.Module, batch) -> torch.Tensor:
+    return F.cross_entropy(module(batch["x"]), batch["label"])
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_mlp(dtype, tolerance):
+    batch = {"x": torch.randn(8, 8), "label": torch.randint(4, (8,))}
+    example = "x : f32[batch = 8, 8]; label : i64[batch]"
+    trip = round_trip(modules.mlp(), example, batch, classify, dtype, loss="cross_entropy")
+    assert trip.loss_diff < tolerance and trip.weight_diff < tolerance and trip.compared == 4
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_transformer(dtype, tolerance):
+    trip = round_trip(modules.transformer(), TOKENS, tokens(), dtype=dtype)
+    assert trip.loss_diff < tolerance and trip.weight_diff < tolerance and trip.compared == 29
+    assert "param attn.qkv.weight : f32[3, heads, head_dim, d]" in trip.imported.text
+    assert trip.graph.classes["heads"].units == 3
+
+
+def test_attention_in_single_steps():
+    trip = round_trip(modules.by_hand(), TOKENS, tokens())
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+    assert "causal_mask" in trip.imported.text and "[heads, head_dim" in trip.imported.text
+
+
+def test_another_batch_and_length_by_set():
+    """The text was imported at 4 x 8 and runs at 3 x 11."""
+    trip = round_trip(modules.transformer(), TOKENS, tokens(3, 11), settings={"batch": 3, "seq": 11}, distributed=False)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+
+
+def test_layers_are_one_number():
+    three, five = (import_module(modules.Transformer(n), TOKENS).text for n in (3, 5))
+    assert three.replace("layers = 3", "layers = 5") == five
+    assert "repeat blocks in layers {" in five
+
+
+def test_names_are_those_of_the_state_dict():
+    module = modules.transformer()
+    graph = bench_of(import_module(module, TOKENS)).graph()
+    assert {t.name for t in graph.of_kind("param")} == set(module.state_dict())
+
+
+def test_weights_go_there_and_back():
+    module, other = modules.transformer(), modules.transformer()
+    graph = bench_of(import_module(module, TOKENS)).graph()
+    weights.into_module(other, weights.from_module(graph, module))
+    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values(), strict=True))
+    again = weights.from_state_dict(graph, module.state_dict())
+    assert again["blocks.0.attn.qkv.weight"].shape == (3, 3, 8, 24)
+
+
+def test_no_weights_are_needed():
+    """The text of a module on the meta device is that of the module itself."""
+    module = make(modules.transformer, "modules:transformer")
+    assert all(p.is_meta for p in module.parameters())
+    assert import_module(module, TOKENS).text == import_module(modules.transformer(), TOKENS).text
+
+
+def test_changes_in_place_that_nobody_else_sees():
+    batch = {"x": torch.randn(8, 8), "label": torch.randint(4, (8,))}
+    example = "x : f32[batch = 8, 8]; label : i64[batch]"
+    trip = round_trip(modules.Harmless(), example, batch, classify, loss="cross_entropy", distributed=False)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+
+
+def test_arguments_by_keyword_only():
+    found = import_module(modules.KeywordOnly(), "x : f32[batch = 8, 8]; scale = 3.0; label : i64[batch]", loss="cross_entropy")
+    assert "by = 3.0" in found.text

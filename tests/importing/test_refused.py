@@ -1,0 +1,131 @@
+"""What can't be imported is named: the module, the line, the operator, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hapdsl.cli import main
+from hapdsl.importing import example, weights
+from hapdsl.importing.convert import import_module
+from hapdsl.importing.factory import find, make
+from hapdsl.lang.diagnostics import Diagnostic, HapError
+from tests.importing import modules
+from tests.importing.helpers import bench_of
+
+X = "x : f32[batch = 4, 8]"
+
+
+def refused(action) -> Diagnostic:
+    with pytest.raises(HapError) as stop:
+        action()
+    (found,) = stop.value.diagnostics
+    assert len(found.message.split()) > 2
+    return found
+
+
+def source_line(found: Diagnostic) -> str:
+    return Path(found.span.file).read_text(encoding="utf-8").splitlines()[found.span.line - 1].strip()
+
+
+def test_a_branch_on_data():
+    found = refused(lambda: import_module(modules.Branches(), X))
+    assert found.code == "HAP873"
+    assert source_line(found) == "if x.sum() > 0:"
+    assert "torch.where" in found.help
+
+
+def test_an_unknown_operator():
+    found = refused(lambda: import_module(modules.Unknown(), X))
+    assert found.code == "HAP874"
+    assert "aten.median" in found.message and "inner.1" in found.message
+    assert source_line(found) == "return x.median(dim=-1).values"
+    assert "declare an `op`" in found.help
+
+
+def test_a_view_changed_in_place():
+    found = refused(lambda: import_module(modules.InPlace(), X))
+    assert found.code == "HAP875"
+    assert source_line(found) == "y[:, 0].add_(1)"
+
+
+def test_complex_numbers():
+    assert refused(lambda: import_module(modules.Complex(), X)).code == "HAP876"
+
+
+def test_a_form_that_is_not_known():
+    found = refused(lambda: import_module(modules.Weighted(), "x : f32[batch = 4, 8]; label : i64[batch]"))
+    assert found.code == "HAP877" and "label smoothing" in found.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x : f32[batch = 4, 9]; scale = 1.0", "can't be called"),
+        ("x : f32[batch = 4, 8]", "no 'scale'"),
+        ("x : f32[batch = 4, 8]; scale = 1.0; z : f32[3]", "no argument 'z'"),
+        ("x : float[4]", "no type of a tensor"),
+        ("x : f32[batch, 8]", "has no length"),
+        ("x : f32[batch = 0, 8]", "dim of 0"),
+        ("x", "no argument"),
+        ("flag = true", "no tensor"),
+    ],
+)
+def test_an_example_that_does_not_fit(text, words):
+    found = refused(lambda: import_module(modules.KeywordOnly(), text))
+    assert found.code == "HAP872" and words in f"{found.message} {found.help}"
+
+
+def test_one_symbol_has_one_length():
+    found = refused(lambda: example.atoms({"a": ["n"], "b": ["n"]}, {"a": _tensor(3), "b": _tensor(4)}))
+    assert found.code == "HAP872"
+
+
+def _tensor(n: int):
+    import torch
+
+    return torch.zeros(n)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("tests.importing.modules", "doesn't name a factory"),
+        ("tests.importing.no_such:thing", "can't be imported"),
+        ("tests.importing.modules:thing", "has no 'thing'"),
+    ],
+)
+def test_a_factory_that_is_not_there(spec, words):
+    found = refused(lambda: find(spec))
+    assert found.code == "HAP870" and words in found.message
+
+
+def test_a_factory_that_fails():
+    found = refused(lambda: make(modules.fails, "modules:fails"))
+    assert found.code == "HAP870" and source_line(found) == 'raise ValueError("no")'
+    assert refused(lambda: make(modules.nothing, "modules:nothing")).code == "HAP871"
+
+
+@pytest.mark.parametrize(("options", "code"), [({"loss": "hinge"}, "HAP878"), ({"optimizer": "adam"}, "HAP878"), ({"loss": "cross_entropy"}, "HAP872")])
+def test_unknown_losses_and_optimizers(options, code):
+    assert refused(lambda: import_module(modules.mlp(), X, **options)).code == code
+
+
+def test_weights_of_another_module():
+    text = "tokens : i64[batch = 4, seq = 8]; labels : i64[batch, seq]"
+    graph = bench_of(import_module(modules.transformer(), text)).graph()
+    assert refused(lambda: weights.from_module(graph, modules.mlp())).code == "HAP879"
+    assert refused(lambda: weights.from_module(graph, modules.Transformer(ffn=96))).code == "HAP879"
+
+
+def test_the_verb(tmp_path, capsys):
+    out = tmp_path / "net.hap"
+    spec = "tests.importing.modules:transformer"
+    assert main(["import", spec, "--example", "tokens : i64[batch = 4, seq = 8]; labels : i64[batch, seq]", "-o", str(out)]) == 0
+    assert main(["check", str(out)]) == 0
+    assert main(["fmt", "--check", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["import", "tests.importing.modules:Branches", "--example", X]) == 2
+    said = capsys.readouterr().err
+    assert "HAP873" in said and "if x.sum() > 0:" in said
