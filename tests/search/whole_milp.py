@@ -181,7 +181,7 @@ class WholeMilp:
         """By placement: the columns whose sum says whether the tensor comes in it."""
         if t in self.params:
             self.held[t] = {p: self.m.column(0.0, True) for p in (R, *map(S, self.graph.shardable(t)))}
-            self.m.row({c: 1.0 for c in self.held[t].values()}, 1.0, 1.0)
+            self.m.row(dict.fromkeys(self.held[t].values(), 1.0), 1.0, 1.0)
             return {p: {c: 1.0} for p, c in self.held[t].items()}
         k = self.graph.producer[t]
         j = self.graph.nodes[k].outputs.index(t)
@@ -208,7 +208,7 @@ class WholeMilp:
             for p, columns in by.items():
                 m.at_most(columns, {offered[q]: 1.0 for q in {p, R}})
         if self.limit is not None:
-            m.row({c: 1.0 for c in offered.values()}, 0.0, self.limit if len(self.graph.readers[t]) > 1 else 1)
+            m.row(dict.fromkeys(offered.values(), 1.0), 0.0, self.limit if len(self.graph.readers[t]) > 1 else 1)
             for p, c in offered.items():
                 if p.kind == "S":
                     m.row({c: 1.0, offered[R]: 1.0}, 0.0, 1.0)
