@@ -26,7 +26,7 @@ from hapdsl.lang.parse import parse
 from hapdsl.lang.resources import programs_folder
 from hapdsl.theory.expressions import evaluate as value_of
 from hapdsl.theory.library import standard
-from hapdsl.theory.ops import OpDecl
+from hapdsl.theory.ops import OpDecl, attributes_of
 
 _Block = TypeVar("_Block", nodes.Model, nodes.Cluster, nodes.Program)
 
@@ -315,7 +315,7 @@ def guessed_block(cluster: Cluster) -> nodes.Cluster:
 def _signature(op: OpDecl | nodes.Op) -> tuple[object, ...]:
     """Operands, attributes and outputs; nodes compare without their positions."""
     if isinstance(op, nodes.Op):
-        attributes: dict[str, nodes.Expr | None] = {a.name: a.default for a in op.attributes}
+        attributes = attributes_of(op)
     else:
         attributes = op.attributes
     return op.operands, attributes, tuple((r.dims, r.name) for r in op.results)

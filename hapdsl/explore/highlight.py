@@ -21,13 +21,13 @@ _AXIS = re.compile(r"S\s*\(\s*(\d+)\s*\)|R|P|\?")
 _CALLED = re.compile(r"\s*\(")
 
 KEYWORDS = frozenset(
-    "import def op model cluster program for on input param frozen buffer init output metric train with repeat in reverse return "
+    "import def op model cluster program for on input param frozen buffer master init output metric train group clip with repeat in reverse return "
     "microbatch forward backward update shares ratio pin free fingerprint mesh over device node network measured sum whole linear size "
     "flops grad torch dtype notation at order attr as true false".split()
 )
 # Words that are names as well are keywords only at the start of a line.
 _ONLY_FIRST = frozenset("input param sum size at order update free pin mesh whole linear grad node device model".split())
-_BETWEEN = frozenset("for on with in over as init reverse true false attr".split())
+_BETWEEN = frozenset("for on with in over as master init clip reverse true false attr".split())
 TYPES = frozenset("f64 f32 bf16 f16 i64 i32 i8 bool".split())
 
 

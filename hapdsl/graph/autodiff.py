@@ -13,12 +13,14 @@ from typing import Any
 
 from hapdsl.graph.calls import bind_call
 from hapdsl.graph.elaborate import Drafts
-from hapdsl.graph.scope import Draft, DraftNode, Repeats
+from hapdsl.graph.emit import emit
+from hapdsl.graph.scope import Draft, DraftNode
+from hapdsl.graph.updates import updates
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.theory import notation
 from hapdsl.theory.expressions import evaluate
-from hapdsl.theory.instance import DTYPE_BYTES, FLOATS, Given, instantiate
+from hapdsl.theory.instance import DTYPE_BYTES, FLOATS
 from hapdsl.theory.ops import OpDecl
 
 
@@ -34,7 +36,7 @@ def differentiate(drafts: Drafts, ops: Mapping[str, OpDecl]) -> dict[int, Draft]
         raise error("HAP230", "the model trains nothing: it has no `param`", drafts.train_span, "declare one, or take `train` away")  # fmt: skip
     backward = _Backward(drafts, ops)
     backward.run()
-    return _update(drafts, trained, backward.complete)
+    return updates(drafts, ops, trained, backward.complete)
 
 
 class _Product(int):
@@ -282,59 +284,3 @@ class _Backward:
         operands: list[str] | None = None,
     ) -> list[Draft]:  # fmt: skip
         return emit(self.drafts, self.ops, op, inputs, attributes, names, "backward", node.path, node.repeat, node.span, operands)
-
-
-def emit(
-    drafts: Drafts,
-    ops: Mapping[str, OpDecl],
-    op: str,
-    inputs: list[Draft],
-    attributes: Mapping[str, Any],
-    names: list[str],
-    section: str,
-    path: str,
-    repeat: Repeats,
-    span: nodes.Span,
-    operands: list[str] | None = None,
-) -> list[Draft]:
-    """Append one call. `operands` names the declared operand of each input; in order where left out."""
-    decl = ops[op]
-    if operands is None:
-        variadic = decl.operands[0].variadic or not decl.operands[0].dims
-        operands = [decl.operands[0].name] * len(inputs) if variadic else [o.name for o in decl.operands[: len(inputs)]]
-    full = dict(attributes)
-    for name, default in decl.attributes.items():
-        if name not in full and default is not None:
-            is_path = isinstance(default, nodes.Name) and default.id == "path"
-            full[name] = path if is_path else evaluate(default, {d: d for d in DTYPE_BYTES})
-    instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in zip(operands, inputs, strict=True)], full, span)
-    outputs = [
-        Draft(n, shape, dtype, span=span, repeat=repeat)
-        for n, shape, dtype in zip(names, instance.result_shapes, instance.result_dtypes, strict=True)
-    ]
-    drafts.tensors += outputs
-    drafts.nodes.append(DraftNode(instance, inputs, outputs, section, path, repeat, span))
-    return outputs
-
-
-def _update(drafts: Drafts, trained: list[Draft], gradients: Mapping[int, Draft]) -> dict[int, Draft]:
-    """One update call per trained parameter, in the order of declaration."""
-    assert drafts.optimizer is not None
-    decl, attributes = drafts.optimizer
-    updated: dict[int, Draft] = {}
-    for param in trained:
-        gradient = gradients.get(id(param))
-        if gradient is None:
-            raise error("HAP229", f"the loss doesn't depend on param '{param.name}'", param.span, "declare it `frozen`, or use it")
-        states = [
-            Draft(f"{param.name}.{o.name}", param.shape, param.dtype, "state", param.symbols, ("zeros", {}), param.span, param.repeat)
-            for o in decl.states
-        ]
-        drafts.tensors += states
-        names = [f"{t.name}.new" for t in (param, *states)]
-        outputs = emit(
-            drafts, {decl.name: decl}, decl.name, [param, gradient, *states], attributes, names, "update", param.name,
-            param.repeat, param.span, [o.name for o in (*decl.tensors, *decl.states)],
-        )  # fmt: skip
-        updated.update({id(old): new for old, new in zip((param, *states), outputs, strict=True)})
-    return updated

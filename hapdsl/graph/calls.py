@@ -29,11 +29,12 @@ def bind_call(decl: OpDecl, call: nodes.Call, is_tensor: Callable[[nodes.Expr], 
     attributes: dict[str, nodes.Expr] = {}
     for arg in call.args:
         if arg.name is not None:
-            if arg.name in tensors:
-                if arg.name in filled:
+            number = arg.name in decl.attributes and not is_tensor(arg.value)
+            if arg.name in tensors and not number:
+                if arg.name in filled or arg.name in attributes:
                     raise error("HAP227", f"operand '{arg.name}' of '{decl.name}' is given twice", arg.span)
                 filled[arg.name] = [arg.value]
-            elif arg.name in attributes:
+            elif arg.name in attributes or arg.name in filled:
                 raise error("HAP218", f"attribute '{arg.name}' of '{decl.name}' is given twice", arg.span)
             elif arg.name in decl.attributes or decl.notation:
                 attributes[arg.name] = arg.value
@@ -46,15 +47,15 @@ def bind_call(decl: OpDecl, call: nodes.Call, is_tensor: Callable[[nodes.Expr], 
                 raise error("HAP227", f"'{decl.name}' takes {len(tensors)} operands", arg.span, f"it takes: {', '.join(tensors)}")
             filled.setdefault(open_.name, []).append(arg.value)
         else:
-            name = next((a for a in decl.attributes if a not in attributes), None)
+            name = next((a for a in decl.attributes if a not in attributes and a not in filled), None)
             if name is None:
                 raise error("HAP227", f"this fits no operand or attribute of '{decl.name}'", arg.span, _takes(decl))
             attributes[name] = arg.value
     for operand in tensors.values():
-        if operand.name not in filled and not operand.optional:
+        if operand.name not in filled and not operand.optional and operand.default is None:
             raise error("HAP227", f"'{decl.name}' needs an operand '{operand.name}'", call.span, _takes(decl))
     for name, default in decl.attributes.items():
-        if name not in attributes and default is None:
+        if name not in attributes and name not in filled and default is None:
             raise error("HAP207", f"attribute '{name}' of '{decl.name}' has no value", call.span, f"write {name} = …")
     return BoundCall([(n, e) for n in tensors for e in filled.get(n, [])], attributes)
 

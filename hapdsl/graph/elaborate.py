@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hapdsl.graph import optimizer
 from hapdsl.graph.calls import bind_call
 from hapdsl.graph.initialisers import initialiser
+from hapdsl.graph.optimizer import Group, Optimizer
 from hapdsl.graph.scope import Bound, Draft, DraftNode, Extent, Scope
 from hapdsl.graph.size import Size
 from hapdsl.lang import nodes
@@ -40,7 +42,8 @@ class Drafts:
     outputs: list[Draft] = field(default_factory=list)
     metrics: list[Draft] = field(default_factory=list)
     loss: Draft | None = None
-    optimizer: tuple[OpDecl, dict[str, Any]] | None = None
+    optimizer: Optimizer | None = None
+    groups: list[Group] = field(default_factory=list)
     train_span: Span = NOWHERE
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -78,6 +81,7 @@ class _Elaborator:
             scope.names[parameter.name] = Extent(value, parameter.name)
         Size(self.defs, MAX_CALLS).check(model.body, scope.numbers())
         self.body(model.body, scope)
+        self.groups(model, scope)
         return self.out
 
     def body(self, statements: Sequence[nodes.Statement], scope: Scope) -> None:
@@ -98,6 +102,8 @@ class _Elaborator:
                 self.out.metrics += [self.tensor(nodes.Name(n, span=statement.span), scope) for n in names]
             case nodes.Train():
                 self.train(statement, scope)
+            case nodes.Group():
+                pass  # read when all is known: `groups`
             case nodes.Microbatch():
                 raise error("HAP208", "gradient accumulation by `microbatch` can't be elaborated yet", statement.span, "take the block's braces away; lower the batch instead")  # fmt: skip
             case _:
@@ -144,23 +150,20 @@ class _Elaborator:
         self.out.loss = self.tensor(nodes.Name(statement.loss, span=statement.span), scope)
         if self.out.loss.shape != ():
             raise error("HAP216", f"the loss must be a scalar, '{statement.loss}' is {list(self.out.loss.shape)}", statement.span, "take its mean")  # fmt: skip
-        call = statement.optimizer
-        decl = self.ops.get(call.function)
-        if decl is None or not decl.is_update:
-            known = ", ".join(n for n, d in self.ops.items() if d.is_update)
-            raise error("HAP217", f"'{call.function}' is no update operator", call.span, f"known: {known}")
-        given: dict[str, Any] = {}
-        for place, arg in enumerate(call.args):
-            name = arg.name or next(iter([*decl.attributes][place : place + 1]), "")
-            if name not in decl.attributes or name in given:
-                what = f"takes '{name}' once" if name in given else f"has no attribute '{name}'" if name else "has no more attributes"
-                raise error("HAP218", f"'{call.function}' {what}", arg.span, f"it has: {', '.join(decl.attributes)}")
-            given[name] = scope.number(arg.value).value
-        for name, default in decl.attributes.items():
-            if name not in given and default is None:
-                raise error("HAP207", f"attribute '{name}' of '{decl.name}' has no value", call.span, f"write {name} = …")
-        self.out.optimizer = (decl, given)
+        self.out.optimizer = self.optimizer(statement.optimizer, scope)
         self.out.train_span = statement.span
+
+    def optimizer(self, call: nodes.Call, scope: Scope, base: Optimizer | None = None) -> Optimizer:
+        return optimizer.read(call, self.ops, scope, lambda e: self.tensor(e, scope), lambda e: self.is_tensor(e, scope), base)
+
+    def groups(self, model: nodes.Model, scope: Scope) -> None:
+        """The groups, which may stand before the `train` whose optimizer they start from."""
+        for statement in model.body:
+            if isinstance(statement, nodes.Group):
+                if self.out.optimizer is None:
+                    raise error("HAP232", "this model has a `group`, but no `train`", statement.span, "write: train loss with adamw(…)")
+                own = self.optimizer(statement.optimizer, scope, self.out.optimizer)
+                self.out.groups.append(Group(statement.patterns, own, statement.span))
 
     # -- calls -------------------------------------------------------------------
 
@@ -231,7 +234,7 @@ class _Elaborator:
         paths: list[str] | None,
     ) -> list[Draft]:
         for name, default in decl.attributes.items():
-            if name not in attributes and default is not None:
+            if name not in attributes and default is not None and all(o != name for o, _ in inputs):
                 is_path = isinstance(default, nodes.Name) and default.id == "path"
                 attributes[name] = where if is_path else scope.number(default).value
         instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in inputs], attributes, span)

@@ -12,7 +12,7 @@ from typing import Any
 from lark import Token
 
 from hapdsl.lang import nodes as n
-from hapdsl.lang.build_base import Children
+from hapdsl.lang.build_base import Children, Names
 from hapdsl.lang.build_cluster import ClusterRules
 from hapdsl.lang.build_op import OpRules
 from hapdsl.lang.build_program import ProgramRules
@@ -48,16 +48,20 @@ class Builder(OpRules, ClusterRules, ProgramRules):
     # -- models and defs -------------------------------------------------------
 
     def declare(self, c: Children) -> n.Declare:
-        init = c[4] if len(c) == 5 else None
+        said = {str(x[0]): x[1] for x in c[4:]}
+        init, master = said.get("init"), said.get("master")
         return n.Declare(
-            kind=str(c[0]), names=c[1].names, type=c[3], init=init and init[1], sign=self._sign(c, 2),
-            span=self._span(c[0], init[1] if init else c[3]),
+            kind=str(c[0]), names=c[1].names, type=c[3], init=init, master=master and str(master), sign=self._sign(c, 2),
+            span=self._span(c[0], init or master or c[3]),
         )  # fmt: skip
 
     def type(self, c: Children) -> n.Type:
         return n.Type(str(c[0]), self._kept(c), span=self._all(c))
 
     def init(self, c: Children) -> tuple[Token, n.Expr]:
+        return c[0], c[1]
+
+    def master(self, c: Children) -> tuple[Token, Token]:
         return c[0], c[1]
 
     def assign(self, c: Children) -> n.Assign:
@@ -84,7 +88,17 @@ class Builder(OpRules, ClusterRules, ProgramRules):
         return n.Metric(c[1].names, span=self._all(c))
 
     def train(self, c: Children) -> n.Train:
-        return n.Train(str(c[1]), c[3], span=self._all(c))
+        clip = c[4] if len(c) == 5 else None
+        return n.Train(str(c[1]), c[3], clip, span=self._span(c[0], clip or c[3]))
+
+    def clip(self, c: Children) -> n.Expr:
+        return c[1]
+
+    def group(self, c: Children) -> n.Group:
+        return n.Group(c[1].names, c[3], span=self._all(c))
+
+    def patterns(self, c: Children) -> Names:
+        return self.names(c)
 
     # -- expressions -----------------------------------------------------------
 

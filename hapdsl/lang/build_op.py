@@ -33,6 +33,9 @@ class OpRules(Base):
             optional=optional, variadic=first == "*", span=self._span(c[0], end),
         )  # fmt: skip
 
+    def operand_default(self, c: Children) -> n.Operand:
+        return n.Operand(name=str(c[0]), dims=c[1][:-1], default=c[3], span=self._all(c))
+
     def attribute(self, c: Children) -> n.Attribute:
         return n.Attribute(str(c[1]), c[3] if len(c) == 4 else None, span=self._all(c))
 

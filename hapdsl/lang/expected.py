@@ -12,7 +12,7 @@ _OPERATORS = {"+", "-", "*", "/", "//", "%"}
 _EXPRESSION = {"NUMBER", "STRING", "NAME", "true", "false", "[", "("}
 _PLACEMENT = {"S", "NAME", "?", "("}
 _WORDS = {
-    "NAME": "a name", "TURN_NAME": "a name", "NUMBER": "a number", "STRING": "a text in quotes", "UNIT": "a unit",
+    "NAME": "a name", "TURN_NAME": "a name", "PATTERN": "a name", "NUMBER": "a number", "STRING": "a text in quotes", "UNIT": "a unit",
     "_SEP": "the end of the line", "$END": "the end of the file",
 }  # fmt: skip
 _MOST_WORDS = 6
@@ -175,7 +175,7 @@ def _unknown_word(fault: Fault, literals: Collection[str]) -> Finding | None:
 
 STATEMENTS: dict[str, tuple[str, ...]] = {
     "def": ("input", "param", "frozen", "buffer", "repeat", "return"),
-    "model": ("input", "param", "frozen", "buffer", "repeat", "microbatch", "output", "metric", "train"),
+    "model": ("input", "param", "frozen", "buffer", "repeat", "microbatch", "output", "metric", "train", "group"),
     "op": ("sum", "whole", "linear", "size", "flops", "grad", "torch", "dtype", "notation", "at", "order"),
     "cluster": ("device", "node", "network", "measured"),
     "program": (

@@ -53,7 +53,8 @@ def inline(node: n.Node) -> str:
             return f"({' '.join(names)})" if len(names) > 1 else ("*" if star else "") + names[0]
         case n.Operand():
             kind = "*" if node.variadic else f"{node.kind} " if node.kind else ""
-            return f"{kind}{node.name}[{commas(node.dims)}]{'?' if node.optional else ''}"
+            behind = "?" if node.optional else f" = {inline(node.default)}" if node.default is not None else ""
+            return f"{kind}{node.name}[{commas(node.dims)}]{behind}"
         case n.Result(name=name, dims=dims, named=named):
             return f"{name if named else ''}[{commas(dims)}]"
         case n.Rule(targets=targets, value=value):

@@ -6,7 +6,7 @@ never takes part in a comparison, comments do, so `parse(print(t)) == t` says th
 comments survive too.
 
     File      = (Import | Def | Op | Model | Device | Cluster | Program)*
-    Model     = (Declare | Assign | Repeat | Microbatch | Output | Metric | Train)*
+    Model     = (Declare | Assign | Repeat | Microbatch | Output | Metric | Train | Group)*
     Def       = (Declare | Assign | Repeat | Return)*
     Op        = (Sum | Linear | Whole | Size | Flops | Grad | Torch | Dtype | Notation | At | Order)*
     Cluster   = (Device | HostNode | Network | Measured)*
@@ -189,12 +189,13 @@ class Parameter(Node):
 
 @dataclass(frozen=True, slots=True)
 class Declare(Statement):
-    """`kind names : type [init expr]`, kind one of input, param, frozen, buffer."""
+    """`kind names : type [master dtype] [init expr]`, kind one of input, param, frozen, buffer."""
 
     kind: str
     names: tuple[str, ...]
     type: Type
     init: Expr | None = None
+    master: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +239,18 @@ class Metric(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Train(Statement):
-    """`train loss with optimizer(...)`."""
+    """`train loss with optimizer(...) [clip norm]`."""
 
     loss: str
+    optimizer: Call
+    clip: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Statement):
+    """`group patterns with optimizer(...)`: how the parameters of these names are updated; `*` stands for any letters."""
+
+    patterns: tuple[str, ...]
     optimizer: Call
 
 
@@ -276,13 +286,14 @@ class Index(Node):
 
 @dataclass(frozen=True, slots=True)
 class Operand(Node):
-    """`[kind] name[dims][?]`, kind one of "", buffer, state; `*name[dims]` is variadic."""
+    """`[kind] name[dims][?]`, kind one of "", buffer, state; `*name[dims]` is variadic, `name[dims] = default` may be a number."""
 
     name: str
     dims: tuple[Index, ...]
     kind: str = ""
     optional: bool = False
     variadic: bool = False
+    default: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,8 +138,8 @@ def _row(statement: n.Statement, pad: int) -> Row:
     match statement:
         case n.Import(path=path):
             return Row(f"import {text(path)}")
-        case n.Declare(kind=kind, names=names, type=type_, init=init, sign=sign):
-            left, right = f"{kind} {', '.join(names)}", f": {inline(type_)}"
+        case n.Declare(kind=kind, names=names, type=type_, init=init, master=master, sign=sign):
+            left, right = f"{kind} {', '.join(names)}", f": {inline(type_)}{f' master {master}' if master else ''}"
             if init is None:
                 return Row(left, right, "", "declare", sign)
             same_line = init.span.line == statement.span.line
@@ -154,8 +154,10 @@ def _row(statement: n.Statement, pad: int) -> Row:
             return Row(f"output {', '.join(names)}")
         case n.Metric(names=names):
             return Row(f"metric {', '.join(names)}")
-        case n.Train(loss=loss, optimizer=optimizer):
-            return Row(f"train {loss} with {inline(optimizer)}")
+        case n.Train(loss=loss, optimizer=optimizer, clip=clip):
+            return Row(f"train {loss} with {inline(optimizer)}{f' clip {inline(clip)}' if clip is not None else ''}")
+        case n.Group(patterns=patterns, optimizer=optimizer):
+            return Row(f"group {', '.join(patterns)} with {inline(optimizer)}")
         case n.Device(name=name, settings=settings, base=base, sign=sign):
             return Row(f"device {name}{f' = {base}' if base else ''}", braces(settings), "", "device", sign)
         case n.HostNode(name=name, parts=parts, link=link, sign=sign):

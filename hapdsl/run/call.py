@@ -16,13 +16,22 @@ from hapdsl.run.kernels import Kernel, resolve
 
 
 @dataclass(frozen=True)
+class Fixed:
+    """A number in the place of an operand."""
+
+    value: float
+
+
+@dataclass(frozen=True)
 class Call:
-    """`slots` says which given operand fills each declared one, None where an optional one is left out."""
+    """`slots` says which given operand fills each declared one, None where an optional one is left out; one that is given as a
+    number is that number, wrapped. `attributes` are the others."""
 
     node: Node
     kernel: Kernel
     context: Context
-    slots: tuple[int | None, ...]
+    slots: tuple[int | Fixed | None, ...]
+    attributes: Mapping[str, Any]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[torch.dtype, ...]
 
@@ -34,9 +43,9 @@ class Call:
         if self.context.is_empty:
             pairs = zip(self.shapes, self.dtypes, strict=True)
             return tuple(torch.zeros(shape, dtype=dtype, device=_device(operands)) for shape, dtype in pairs)
-        arguments = [None if k is None else operands[k] for k in self.slots]
+        arguments = [k.value if isinstance(k, Fixed) else None if k is None else operands[k] for k in self.slots]
         try:
-            made = self.kernel(self.context, *arguments, **self.context.instance.attributes)
+            made = self.kernel(self.context, *arguments, **self.attributes)
         except (RuntimeError, TypeError, ValueError, IndexError) as problem:
             raise error("HAP705", f"{self.what} failed: {str(problem).splitlines()[0]}", self.node.span) from problem
         outputs = made if isinstance(made, tuple) else (made,)
@@ -75,15 +84,21 @@ def prepare(
     kernel = resolve(node.instance.decl, allow)
     shapes = tuple(tuple(r.length for r in ranges) for ranges in results)
     own = tuple(dtypes[name] for name in node.instance.result_dtypes)
-    return Call(node, kernel, context, _slots(node), shapes, own)
+    slots = _slots(node)
+    fixed = {o.name for o in node.instance.decl.operands if o.default is not None}
+    attributes = {n: v for n, v in node.instance.attributes.items() if n not in fixed}
+    return Call(node, kernel, context, slots, attributes, shapes, own)
 
 
-def _slots(node: Node) -> tuple[int | None, ...]:
+def _slots(node: Node) -> tuple[int | Fixed | None, ...]:
     given = [g.operand for g in node.instance.given]
-    slots: list[int | None] = []
+    slots: list[int | Fixed | None] = []
     for operand in node.instance.decl.operands:
         found = [k for k, name in enumerate(given) if name == operand.name]
-        slots += found if found else [None]
+        if found:
+            slots += found
+        else:
+            slots.append(None if operand.default is None else Fixed(node.instance.attributes[operand.name]))
     while slots and slots[-1] is None:
         slots.pop()
     return tuple(slots)

@@ -16,7 +16,8 @@ RESERVED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"
 
 @dataclass(frozen=True)
 class OpDecl:
-    """One operator as declared. `attributes` maps a name to its default, None where required."""
+    """One operator as declared. `attributes` maps a name to its default, None where required; an operand with a default
+    (`lr[] = 0.1`) is among them: a call gives it as a tensor or as a number."""
 
     name: str
     operands: tuple[nodes.Operand, ...]
@@ -48,7 +49,7 @@ class OpDecl:
     def is_update(self) -> bool:
         """Can it stand in `train ... with`? It takes a parameter and its gradient first, and returns the new value of the
         parameter `w` as `w_new`, and of each piece of state alike."""
-        if len(self.tensors) != 2:
+        if len([o for o in self.tensors if o.default is None]) != 2:
             return False
         replaced = (self.tensors[0], *self.states)
         return [r.name for r in self.results] == [f"{o.name}_new" for o in replaced]
@@ -58,12 +59,18 @@ def index_names(dims: tuple[nodes.Index, ...]) -> list[str]:
     return [name for index in dims for name in index.names if not name.isdigit()]
 
 
+def attributes_of(op: nodes.Op) -> dict[str, nodes.Expr | None]:
+    """What a call of an operator may give as a number or text, with the defaults."""
+    scalars = {o.name: o.default for o in op.operands if o.default is not None}
+    return {**scalars, **{a.name: a.default for a in op.attributes}}
+
+
 def declare(op: nodes.Op, report: Report) -> OpDecl:
     """Read an `op` block; what is wrong with it goes to `report` (codes HAP310 to HAP319)."""
     decl = OpDecl(
         name=op.name,
         operands=op.operands,
-        attributes={a.name: a.default for a in op.attributes},
+        attributes=attributes_of(op),
         results=op.results,
         span=op.span,
         **_body(op),

@@ -126,7 +126,7 @@ def block(node, statements, /, **fields):
 
 
 type_ = st.builds(n.Type, st.sampled_from(["f32", "i64", "bf16"]), any_number(expression))
-declare = statement(n.Declare, st.sampled_from(["input", "param", "frozen", "buffer"]), several(name), type_, st.none() | expression)  # fmt: skip
+declare = statement(n.Declare, st.sampled_from(["input", "param", "frozen", "buffer"]), several(name), type_, st.none() | expression, st.none() | name)  # fmt: skip
 assign = statement(n.Assign, st.builds(lambda a, b: (a, *b), first_name, any_number(name)), expression | _long_list, st.none() | name)  # fmt: skip
 _loop_leaf = declare | assign
 
@@ -142,8 +142,10 @@ _def_leaf = _loop_leaf | statement(n.Return, several(expression))
 def_statement = st.recursive(
     _def_leaf, lambda inner: block(n.Repeat, inner, variable=name, count=expression), max_leaves=4
 )
+_pattern = name | st.sampled_from(["*", "*.bias", "layer.*.ln*.weight", "b*", "w.3*.x", "*.0"])
 model_statement = st.one_of(
-    loop_statement, statement(n.Output, several(name)), statement(n.Metric, several(name)), statement(n.Train, name, call),
+    loop_statement, statement(n.Output, several(name)), statement(n.Metric, several(name)), statement(n.Train, name, call, st.none() | expression),
+    statement(n.Group, several(_pattern), call),
 )  # fmt: skip
 _parameter = st.builds(n.Parameter, name, st.none() | expression)
 def_ = block(n.Def, def_statement, name=name, parameters=any_number(_parameter))
@@ -159,6 +161,7 @@ _dims = any_number(index)
 operand = st.one_of(
     st.builds(n.Operand, _operand_name, _dims, st.sampled_from(["", "buffer", "state"]), st.booleans()),
     st.builds(n.Operand, name, _dims, optional=st.booleans(), variadic=st.just(True)),
+    st.builds(n.Operand, _operand_name, _dims, default=expression),
 )
 result = st.builds(n.Result, name, _dims) | st.builds(lambda d: n.Result("out", d, named=False), _dims)
 _rule = st.builds(n.Rule, several(name), expression)

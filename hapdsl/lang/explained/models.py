@@ -190,6 +190,18 @@ MODELS: dict[str, Explanation] = {
         "model m { input x : f32[4] }",
         "model m { input x : f32[4]; y = relu(x); output y }",
     ),
+    "HAP231": Explanation(
+        "a group of no parameters",
+        "The names in a `group` are those of trained parameters, whole: `*` stands for any letters, dots too.",
+        "group bias with adamw(weight_decay = 0)",
+        "group *.bias with adamw(weight_decay = 0)",
+    ),
+    "HAP232": Explanation(
+        "a group without `train`",
+        "A `group` says how some parameters are updated otherwise than `train` says. A model that trains nothing has none.",
+        "output z\ngroup *.bias with adamw(weight_decay = 0)",
+        "train loss with adamw(lr = 0.001)\ngroup *.bias with adamw(weight_decay = 0)",
+    ),
     "HAP240": Explanation("no model", "The file and what it imports declare no model, and this needs one."),
     "HAP241": Explanation("which model?", "The file has several models: name one with --model."),
     "HAP242": Explanation(

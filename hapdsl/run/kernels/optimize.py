@@ -9,42 +9,51 @@ from hapdsl.run.context import Context
 from hapdsl.run.kernels.registry import kernel
 
 
+Rate = float | Tensor  # a number, or a scalar on the same device
+
+
 def _decayed(g: Tensor, w: Tensor, weight_decay: float) -> Tensor:
     return g.add(w, alpha=weight_decay) if weight_decay else g
 
 
 @kernel
-def sgd(ctx: Context, w: Tensor, g: Tensor, *, lr: float, weight_decay: float) -> Tensor:
-    return w.add(_decayed(g, w, weight_decay), alpha=-lr)
+def sgd(ctx: Context, w: Tensor, g: Tensor, lr: Rate, *, weight_decay: float) -> Tensor:
+    return _moved(w, _decayed(g, w, weight_decay), lr)
 
 
 @kernel
 def momentum(
-    ctx: Context, w: Tensor, g: Tensor, m: Tensor, *, lr: float, momentum: float, weight_decay: float
+    ctx: Context, w: Tensor, g: Tensor, m: Tensor, lr: Rate, *, momentum: float, weight_decay: float
 ) -> tuple[Tensor, Tensor]:
     m_new = m.mul(momentum).add_(_decayed(g, w, weight_decay))
-    return w.add(m_new, alpha=-lr), m_new
+    return _moved(w, m_new, lr), m_new
+
+
+def _moved(w: Tensor, along: Tensor, lr: Rate) -> Tensor:
+    return w - lr * along if isinstance(lr, Tensor) else w.add(along, alpha=-lr)
 
 
 @kernel
 def adam(
-    ctx: Context, w: Tensor, g: Tensor, m: Tensor, v: Tensor, *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float
+    ctx: Context, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Rate, *, beta1: float, beta2: float, eps: float, weight_decay: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return _adam(ctx.step, w, _decayed(g, w, weight_decay), m, v, lr, beta1, beta2, eps)
 
 
 @kernel
 def adamw(
-    ctx: Context, w: Tensor, g: Tensor, m: Tensor, v: Tensor, *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float
+    ctx: Context, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Rate, *, beta1: float, beta2: float, eps: float, weight_decay: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return _adam(ctx.step, w.mul(1 - lr * weight_decay) if weight_decay else w, g, m, v, lr, beta1, beta2, eps)
 
 
 def _adam(
-    step: int, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: float, beta1: float, beta2: float, eps: float
+    step: int, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Rate, beta1: float, beta2: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Kingma and Ba, arXiv 1412.6980, algorithm 1, with torch's order of operations."""
     m_new = m.lerp(g, 1 - beta1)
     v_new = v.mul(beta2).addcmul_(g, g, value=1 - beta2)
     spread = v_new.sqrt().div_((1 - beta2**step) ** 0.5).add_(eps)
+    if isinstance(lr, Tensor):
+        return w - lr / (1 - beta1**step) * (m_new / spread), m_new, v_new
     return torch.addcdiv(w, m_new, spread, value=-lr / (1 - beta1**step)), m_new, v_new

@@ -1,0 +1,46 @@
+"""One more call in a graph under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hapdsl.graph.elaborate import Drafts
+from hapdsl.graph.scope import Draft, DraftNode, Repeats
+from hapdsl.lang import nodes
+from hapdsl.theory.expressions import evaluate
+from hapdsl.theory.instance import DTYPE_BYTES, Given, instantiate
+from hapdsl.theory.ops import OpDecl
+
+
+def emit(
+    drafts: Drafts,
+    ops: Mapping[str, OpDecl],
+    op: str,
+    inputs: list[Draft],
+    attributes: Mapping[str, Any],
+    names: list[str],
+    section: str,
+    path: str,
+    repeat: Repeats,
+    span: nodes.Span,
+    operands: list[str] | None = None,
+) -> list[Draft]:
+    """Append one call. `operands` names the declared operand of each input; in order where left out."""
+    decl = ops[op]
+    if operands is None:
+        variadic = decl.operands[0].variadic or not decl.operands[0].dims
+        operands = [decl.operands[0].name] * len(inputs) if variadic else [o.name for o in decl.operands[: len(inputs)]]
+    full = dict(attributes)
+    for name, default in decl.attributes.items():
+        if name not in full and name not in operands and default is not None:
+            is_path = isinstance(default, nodes.Name) and default.id == "path"
+            full[name] = path if is_path else evaluate(default, {d: d for d in DTYPE_BYTES})
+    instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in zip(operands, inputs, strict=True)], full, span)
+    outputs = [
+        Draft(n, shape, dtype, span=span, repeat=repeat)
+        for n, shape, dtype in zip(names, instance.result_shapes, instance.result_dtypes, strict=True)
+    ]
+    drafts.tensors += outputs
+    drafts.nodes.append(DraftNode(instance, inputs, outputs, section, path, repeat, span))
+    return outputs
