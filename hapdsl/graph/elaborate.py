@@ -44,6 +44,7 @@ class Drafts:
     loss: Draft | None = None
     optimizer: Optimizer | None = None
     groups: list[Group] = field(default_factory=list)
+    clip: float | None = None  # the largest norm of all gradients together
     train_span: Span = NOWHERE
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -114,6 +115,8 @@ class _Elaborator:
     def declare(self, statement: nodes.Declare, scope: Scope) -> None:
         if statement.type.dtype not in DTYPE_BYTES:
             raise error("HAP210", f"unknown dtype '{statement.type.dtype}'", statement.type.span, f"known: {', '.join(DTYPE_BYTES)}")  # fmt: skip
+        if statement.master is not None:
+            raise error("HAP209", "a master copy can't be elaborated yet", statement.span, "declare the parameter as f32")
         extents = [scope.extent(d) for d in statement.type.dims]
         if len(self.out.tensors) >= MAX_CALLS:
             raise error("HAP223", f"the model has over {MAX_CALLS} tensors", statement.span, "lower the number of layers")
@@ -152,6 +155,11 @@ class _Elaborator:
             raise error("HAP216", f"the loss must be a scalar, '{statement.loss}' is {list(self.out.loss.shape)}", statement.span, "take its mean")  # fmt: skip
         self.out.optimizer = self.optimizer(statement.optimizer, scope)
         self.out.train_span = statement.span
+        if statement.clip is not None:
+            limit = scope.number(statement.clip).value
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
+                raise error("HAP233", f"the norm to clip to is a number above 0, this is {limit!r}", statement.clip.span, "clip 1.0")
+            self.out.clip = float(limit)
 
     def optimizer(self, call: nodes.Call, scope: Scope, base: Optimizer | None = None) -> Optimizer:
         return optimizer.read(call, self.ops, scope, lambda e: self.tensor(e, scope), lambda e: self.is_tensor(e, scope), base)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hapdsl.graph.clipping import clipped
 from hapdsl.graph.elaborate import Drafts
 from hapdsl.graph.emit import emit
 from hapdsl.graph.optimizer import Optimizer, deal
@@ -23,6 +24,8 @@ def updates(
     for param in trained:
         if id(param) not in gradients:
             raise error("HAP229", f"the loss doesn't depend on param '{param.name}'", param.span, "declare it `frozen`, or use it")
+    if drafts.clip is not None:
+        gradients = clipped(drafts, ops, trained, gradients, drafts.clip, drafts.train_span)
     replaced: dict[int, Draft] = {}
     for param, optimizer in zip(trained, deal(trained, drafts.optimizer, drafts.groups), strict=True):
         replaced.update(_update(drafts, param, gradients[id(param)], optimizer))

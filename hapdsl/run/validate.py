@@ -67,6 +67,8 @@ def validate_op(
                 if two_axes:
                     found += trial.pairs()
                 found += trial.gradients()
+                for lesser in lesser_gradients(decl):
+                    found += Trial.of(decl, known, sample, f"{seed}/{decl.name}/{number}", allow, lesser).gradients()
             except HapError as stop:
                 found += stop.diagnostics
     return list(dict.fromkeys(found))
@@ -84,8 +86,11 @@ class Trial:
     allow: Set[str]
 
     @classmethod
-    def of(cls, decl: OpDecl, ops: Mapping[str, OpDecl], sample: Sample, key: str, allow: Set[str]) -> Trial:
-        graph, node = _graph(decl, ops, sample)
+    def of(
+        cls, decl: OpDecl, ops: Mapping[str, OpDecl], sample: Sample, key: str, allow: Set[str], only: Set[str] | None = None
+    ) -> Trial:
+        """A trial of one call; `only` these operands are trained (all that have gradients where None)."""
+        graph, node = _graph(decl, ops, sample, only)
         trial = cls(decl, graph, node, {}, key, allow)
         trial.values = trial.draw(sample, positive=False)
         if not all(bool(torch.isfinite(y).all()) for y in trial.alone().values() if y.is_floating_point()):
@@ -196,6 +201,12 @@ class Trial:
         return found
 
 
+def lesser_gradients(decl: OpDecl) -> list[frozenset[str]]:
+    """The operands of gradients that give less than another one does: they are used where the rest is frozen."""
+    targets = [frozenset(rule.targets) for rule in decl.grads]
+    return [t for t in targets if any(t < other for other in targets)]
+
+
 def random_layout(graph: TrainingGraph, mesh: tuple[tuple[str, int], ...], draw: random.Random) -> Layout:
     """Random shares of every class over the mesh: at least one device has none where the units allow it."""
     bare = Layout(mesh)
@@ -235,12 +246,14 @@ def _shown(node: Node, rules: tuple[Rule, ...]) -> str:
 # -- the model around a call ------------------------------------------------------
 
 
-def _graph(decl: OpDecl, ops: Mapping[str, OpDecl], sample: Sample) -> tuple[TrainingGraph, Node]:
+def _graph(
+    decl: OpDecl, ops: Mapping[str, OpDecl], sample: Sample, only: Set[str] | None = None
+) -> tuple[TrainingGraph, Node]:
     """The training graph of a model that does nothing but this call, and loses a random projection of its outputs."""
     names = [f"arg.{k}" for k in range(len(sample.operands))]
     if decl.is_update:
         return _update_graph(decl, sample, names)
-    targets = {t for rule in decl.grads for t in rule.targets}
+    targets = {t for rule in decl.grads for t in rule.targets if only is None or t in only}
     trained = [n for n, (o, _) in zip(names, sample.operands, strict=True) if _differentiable(decl, targets, o, sample)]
     body: list[nodes.Statement] = []
     for name, (operand, shape) in zip(names, sample.operands, strict=True):

@@ -94,6 +94,8 @@ WRONG: list[tuple[str, int, int, str]] = [
     ("HAP231", 6, 5, inside("param w : f32[d]", tail=TRAIN + "\n    group w, *.bias with sgd(lr = 1)")),
     ("HAP231", 4, 5, inside("frozen b.w : f32[d]", "group b.* with sgd(lr = 1)", "param w : f32[d]", tail=TRAIN)),
     ("HAP232", 3, 5, inside("group *.bias with sgd(lr = 1)")),
+    ("HAP233", 5, 32, inside("param w : f32[d]", tail=TRAIN + " clip 0")),
+    ("HAP233", 5, 32, inside("param w : f32[d]", tail=TRAIN + " clip f32")),
     ("HAP218", 6, 30, inside("param w : f32[d]", tail=TRAIN + "\n    group w with sgd(lr = 1, lr = 2)")),
     ("HAP204", 5, 34, inside("param w : f32[d]", "loss = sum(mul(x, w), dims = 0)", tail="    train loss with adam(beta1 = loss)")),
     # shapes are reported where the call stands

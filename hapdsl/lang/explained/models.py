@@ -202,6 +202,12 @@ MODELS: dict[str, Explanation] = {
         "output z\ngroup *.bias with adamw(weight_decay = 0)",
         "train loss with adamw(lr = 0.001)\ngroup *.bias with adamw(weight_decay = 0)",
     ),
+    "HAP233": Explanation(
+        "a norm that can't be clipped to",
+        "`clip` scales all gradients down where their norm, over all parameters and devices together, is above a number.",
+        "train loss with adam() clip 0",
+        "train loss with adam() clip 1.0",
+    ),
     "HAP240": Explanation("no model", "The file and what it imports declare no model, and this needs one."),
     "HAP241": Explanation("which model?", "The file has several models: name one with --model."),
     "HAP242": Explanation(

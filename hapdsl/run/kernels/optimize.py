@@ -8,7 +8,6 @@ from torch import Tensor
 from hapdsl.run.context import Context
 from hapdsl.run.kernels.registry import kernel
 
-
 Rate = float | Tensor  # a number, or a scalar on the same device
 
 
@@ -57,3 +56,19 @@ def _adam(
     if isinstance(lr, Tensor):
         return w - lr / (1 - beta1**step) * (m_new / spread), m_new, v_new
     return torch.addcdiv(w, m_new, spread, value=-lr / (1 - beta1**step)), m_new, v_new
+
+
+@kernel
+def sum_squares(ctx: Context, x: Tensor, *, to: str) -> Tensor:
+    x = x.to(ctx.dtype(to))
+    return (x * x).sum()
+
+
+@kernel
+def clip_factor(ctx: Context, norm: Tensor, *, limit: float, eps: float) -> Tensor:
+    return (limit / (norm + eps)).clamp(max=1.0)
+
+
+@kernel
+def clip(ctx: Context, g: Tensor, factor: Tensor) -> Tensor:
+    return g * factor.to(g.dtype)
