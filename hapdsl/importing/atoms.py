@@ -15,13 +15,14 @@ class Atom:
     """One factor of a dim, `size` elements long.
 
     `parts` are what it was split into, `same` the atom it was made one with; only one of them is set, and only where the atom is no
-    longer its own. A `twin` is another index over the same extent: the columns of a square of scores.
+    longer its own. A `twin` is another index over the same extent: the columns of a square of scores. A `side` is the height or width
+    of an image: such dims are whole, and what a view makes of several of them is a dim like any other.
     """
 
-    __slots__ = ("parts", "same", "size", "twin")
+    __slots__ = ("parts", "same", "side", "size", "twin")
 
-    def __init__(self, size: int, twin: Atom | None = None) -> None:
-        self.size, self.twin = size, twin
+    def __init__(self, size: int, twin: Atom | None = None, side: bool = False) -> None:
+        self.size, self.twin, self.side = size, twin, side
         self.same: Atom | None = None
         self.parts: tuple[Atom, ...] | None = None
 
@@ -71,7 +72,11 @@ class Ties:
             return False
         while ours and theirs:
             a, b = ours.pop(0), theirs.pop(0)
-            if a is b or root(a) is root(b):
+            if a is b:
+                continue
+            if root(a) is root(b):
+                if a.twin is not None and b.twin is not None:
+                    self._join(a, b)  # both are the second index over one extent
                 continue
             if a.size == b.size:
                 self._join(a, b)
@@ -88,6 +93,7 @@ class Ties:
     def _join(self, a: Atom, b: Atom) -> None:
         self.changes += 1
         b.same = a
+        a.side = a.side or b.side
 
     def _split(self, atom: Atom, major: int) -> Dim:
         """The two parts of an atom; what it is a twin of is split alike."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.utils._pytree import tree_leaves
 
 from hapdsl.importing.atoms import Atom, Dim, Ties, leaves, size
 from hapdsl.importing.constants import Constant, Constants
@@ -19,6 +20,7 @@ from hapdsl.importing.trace import Origin, Traced, origin
 from hapdsl.importing.values import (
     Declared,
     Extent,
+    Followed,
     Layout,
     Notation,
     Sizes,
@@ -48,6 +50,7 @@ VIEWS = {
         "alias.default", "detach.default", "contiguous.default", "unbind.int", "split.Tensor", "chunk.default", "view_as.default",
     )
 } | {"<built-in function getitem>"}  # fmt: skip
+GETITEM = "<built-in function getitem>"
 _IN_PLACE = re.compile(r"(aten\.\w*[a-z0-9])_\.(\w+)")
 
 Handler = Callable[..., Any]  # (Builder, Node, *args, **kwargs) -> Value | tuple of Values
@@ -95,7 +98,7 @@ class Builder:
             else:
                 self.env[node] = self.called(node)
         elif node.op == "output":
-            found = torch.utils._pytree.tree_leaves(node.args)
+            found = tree_leaves(node.args)
             values = [self.env[n] for n in found if isinstance(n, Node)]
             names = self.traced.outputs or [f"y{k}" for k in range(len(values))]
             self.known_outputs = [(n, v) for n, v in zip(names, values, strict=False) if isinstance(v, Value)]
@@ -129,14 +132,24 @@ class Builder:
             self.dtype(node.meta["val"])
         in_place = _IN_PLACE.fullmatch(name)
         handler = self.handlers.get(f"{in_place[1]}.{in_place[2]}" if in_place else name)
-        if handler is None:
-            raise self.unknown(name)
         if name in VIEWS and node.all_input_nodes:
-            self.base[node] = self.base.get(node.all_input_nodes[0], node.all_input_nodes[0])
-        args = torch.fx.node.map_arg(node.args, lambda n: self.env.get(n))
-        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.env.get(n))
+            source = node.all_input_nodes[0]
+            apart = name == GETITEM and source not in self.base  # outputs of one operator have memory of their own
+            if not apart:
+                self.base[node] = self.base.get(source, source)
+        args = torch.fx.node.map_arg(node.args, self.env.get)
+        kwargs = torch.fx.node.map_arg(node.kwargs, self.env.get)
         try:
-            found = handler(self, node, *args, **kwargs)
+            followed = next((a for a in tree_leaves([args, kwargs]) if isinstance(a, Followed)), None)
+            if followed is not None:
+                plain = f"{in_place[1]}.{in_place[2]}" if in_place else name
+                found = followed.follow(self, node, plain, args, kwargs)
+            elif handler is None:
+                raise self.unknown(name)
+            else:
+                found = handler(self, node, *args, **kwargs)
+            if isinstance(found, Value):
+                found = self.handed_on(node, found)
             if in_place:
                 self.replace(node, found)
             return found
@@ -144,6 +157,20 @@ class Builder:
             if "positional argument" in str(problem) or "keyword argument" in str(problem):
                 raise self.refuse(f"{name} with these arguments") from None
             raise
+
+    def handed_on(self, node: Node, found: Value) -> Value:
+        """What a numbered layer hands to another one is stored as the module sees it, so that all layers find it alike."""
+        layer = layer_of(origin(node).path)
+        dims = resolved(found.dims)
+        crossing = any(layer_of(origin(u).path) != layer for u in node.users if u.op == "call_function")
+        if not crossing or found.tensor.statement is None or any(not d for d in dims) or same_layout(found.stored, dims):
+            return found
+        if {id(a) for a in found.atoms} != {id(a) for a in flat(dims)}:
+            return found
+        found = self.fits(Value(found.tensor, dims, resolved(found.stored), found.dtype), dims)
+        assert found.tensor.statement is not None
+        found.tensor.statement.inner = False
+        return found
 
     def replace(self, node: Node, found: Any) -> None:
         """A change in place: who reads the changed tensor from here on reads the result. Refused where a view shares its memory."""
@@ -197,9 +224,12 @@ class Builder:
             self.fresh[key] = Atom(extent, twin)
         return self.fresh[key]
 
-    def new_dim(self, key: Hashable, extent: int) -> Dim:
+    def new_dim(self, key: Hashable, extent: int, side: bool = False) -> Dim:
+        """A dim that the operator at hand makes; `side` of an image."""
         assert self.here is not None
-        return leaves((self.atom((self.here.name, key), extent),))
+        found = self.fresh.get((self.here.name, key))
+        atom = found or self.fresh.setdefault((self.here.name, key), Atom(extent, side=side))
+        return leaves((atom,))
 
     def tie(self, a: Dim, b: Dim) -> None:
         """Two dims that the operator at hand wants equal."""
@@ -227,6 +257,17 @@ class Builder:
         result.statement = statement
         self.statements.append(statement)
         return Value(result, dims, stored, dtype or operands[0].dtype)
+
+    def emit_many(
+        self, op: str, operands: Sequence[Value], made: Sequence[tuple[Layout, Layout]], words: tuple[str, ...], **attributes: Any
+    ) -> list[Value]:
+        """Write one statement with several results: (dims, stored) of each, and what they are called."""
+        first = self.emit(op, operands, *made[0], **attributes)
+        statement = first.tensor.statement
+        assert statement is not None
+        statement.results = [first.tensor, *(Tensor(statement=statement) for _ in made[1:])]
+        statement.words = words
+        return [Value(t, dims, stored, first.dtype) for t, (dims, stored) in zip(statement.results, made, strict=True)]
 
     def fits(self, value: Value, layout: Layout) -> Value:
         """The value stored as `layout`, whose atoms are those stored, and repeated ones."""
@@ -320,11 +361,12 @@ class Builder:
         return tuple(out)
 
     def pointwise(self, op: str, values: Sequence[Value], dtype: str | None = None, **attributes: Any) -> Value:
-        """A pointwise operator with broadcasting: the result is stored as its largest operand is."""
+        """A pointwise operator with broadcasting. The result is stored as its largest operand is, of several as one that is stored
+        as the module sees it."""
         dims = self.broadcast(values)
         values = [Value(v.tensor, resolved(v.dims), resolved(v.stored), v.dtype) for v in values]
         needed = {id(a) for v in values for a in v.atoms}
-        leader = max(values, key=lambda v: (len(v.atoms), len(v.stored)))
+        leader = max(values, key=lambda v: (len(v.atoms), same_layout(v.stored, v.dims), len(v.stored)))
         order = flat(dims)
         if needed <= {id(a) for a in leader.atoms}:
             layout = leader.stored
@@ -343,6 +385,13 @@ class Builder:
         if same_layout(_trimmed(value.stored), wanted) and len(value.stored) <= len(layout):
             return value
         return self.fits(value, wanted)
+
+
+def layer_of(path: str) -> str:
+    """The outermost numbered layer of a module's path: `h.3` of `h.3.attn.0`."""
+    words = path.split(".")
+    k = next((k for k, w in enumerate(words) if w.isdigit() and k > 0), None)
+    return "" if k is None else ".".join(words[: k + 1])
 
 
 def _trimmed(layout: Sequence[Dim]) -> Layout:

@@ -1,14 +1,158 @@
-"""What an exported graph says in several steps and the theory in one: recognised before translation."""
+"""What an exported graph says in several steps and the theory in one: recognised before translation.
+
+Each composite is a pattern of exported operators; it becomes one call that a handler of the same name translates. What computes
+nothing (a cast to the dtype at hand, dropout with probability 0) is taken away first, so that patterns needn't mention it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, Node
+
+SKIPPED = {
+    "aten.alias.default", "aten.contiguous.default", "aten.lift_fresh_copy.default", "aten.detach_.default", "aten.positive.default",
+}  # fmt: skip
+CASTS = {"aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten._to_copy.default", "aten.to.other", "aten.float.default"}
+COMMUTES = {"aten.add.Tensor", "aten.mul.Tensor"}
 
 
 def clean(graph: Graph) -> None:
-    """Take away what computes nothing."""
-    graph.eliminate_dead_code()
+    """Take away what computes nothing, and put one call in the place of each composite. Cost: linear in nodes, per pattern."""
+    for node in list(graph.nodes):
+        if node.op == "call_function" and _is_nothing(node):
+            source = node.all_input_nodes[0] if node.all_input_nodes else None
+            if source is not None and node.users:
+                node.replace_all_uses_with(source)
+            graph.erase_node(node)
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        for name, pattern, arguments in COMPOSITES:
+            found: dict[str, Any] = {}
+            if _match(pattern, node, found):
+                with graph.inserting_before(node):
+                    made = graph.call_function(Composite(name), arguments(found))
+                made.meta = dict(node.meta)
+                node.replace_all_uses_with(made)
+                break
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and not node.users and not _changes(node):
+            graph.erase_node(node)
 
 
-assert torch
+class Composite:
+    """The target of a recognised call; `str` gives the name under which its handler stands."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        self.__module__ = "hapdsl.importing.clean"
+
+    def __str__(self) -> str:
+        return f"hapdsl.{self.__name__}"
+
+    def __call__(self, *args: Any) -> Any:
+        raise NotImplementedError(f"{self} is translated, not run")
+
+
+def _changes(node: Node) -> bool:
+    name = str(node.target).split(".")
+    return len(name) > 2 and name[1].endswith("_") and not name[1].endswith("__")
+
+
+def _is_nothing(node: Node) -> bool:
+    name = str(node.target)
+    if name.startswith(("aten._assert", "aten.sym_constrain")):
+        return True
+    if name in SKIPPED:
+        return True
+    if name in CASTS and node.all_input_nodes:
+        before, after = node.all_input_nodes[0].meta.get("val"), node.meta.get("val")
+        return isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor) and before.dtype == after.dtype
+    return name == "aten.dropout.default" and bool(node.args[1] == 0 or node.args[2:3] == (False,))
+
+
+# -- patterns ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Any_:
+    """Matches anything, the same thing wherever the name stands."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Near:
+    """Matches a number close to this one."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Call:
+    op: str
+    args: tuple[Any, ...]
+
+
+def call(op: str, *args: Any) -> Call:
+    return Call(f"aten.{op}", args)
+
+
+def _match(pattern: Any, value: Any, found: dict[str, Any]) -> bool:
+    match pattern:
+        case Any_(name=name):
+            return found.setdefault(name, value) is value or found[name] == value
+        case Near(value=number):
+            return isinstance(value, int | float) and abs(value - number) < 1e-4 * max(1.0, abs(number))
+        case Call(op=op, args=args):
+            if not isinstance(value, Node) or str(value.target) != op:
+                return False
+            for order in _orders(op, args):
+                attempt = dict(found)
+                if len(value.args) >= len(order) and all(_match(p, v, attempt) for p, v in zip(order, value.args, strict=False)):
+                    found.update(attempt)
+                    return True
+            return False
+        case list():
+            return isinstance(value, list | tuple) and len(value) == len(pattern) and all(_match(p, v, found) for p, v in zip(pattern, value, strict=True))  # fmt: skip
+    return bool(pattern == value)
+
+
+def _orders(op: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    yield args
+    if op in COMMUTES:
+        yield (args[1], args[0], *args[2:])
+
+
+def _rms() -> Call:
+    x = Any_("x")
+    square = call("mean.dim", call("pow.Tensor_Scalar", x, 2), [-1], True)
+    return call("mul.Tensor", x, call("rsqrt.default", call("add.Tensor", square, Any_("eps"))))
+
+
+def _gelu_tanh() -> Call:
+    x = Any_("x")
+    cubic = call("add.Tensor", x, call("mul.Tensor", call("pow.Tensor_Scalar", x, 3.0), Near(0.044715)))
+    inner = call("add.Tensor", call("tanh.default", call("mul.Tensor", cubic, Near(0.7978845608))), Near(1.0))
+    return call("mul.Tensor", call("mul.Tensor", x, Near(0.5)), inner)
+
+
+def _rotary() -> Call:
+    x = Any_("x")
+    lower = call("slice.Tensor", x, Any_("dim"), 0, Any_("half"))
+    upper = call("slice.Tensor", x, Any_("dim"), Any_("half"), Any_("end"))
+    turned = call("cat.default", [call("neg.default", upper), lower], -1)
+    return call("add.Tensor", call("mul.Tensor", x, Any_("cos")), call("mul.Tensor", turned, Any_("sin")))
+
+
+Arguments = Callable[[dict[str, Any]], tuple[Any, ...]]
+# The outermost first: a pattern that holds another one stands before it.
+COMPOSITES: tuple[tuple[str, Call, Arguments], ...] = (
+    ("rms_norm", call("mul.Tensor", Any_("weight"), _rms()), lambda f: (f["x"], f["weight"], f["eps"])),
+    ("gelu_tanh", _gelu_tanh(), lambda f: (f["x"],)),
+    ("rotary", _rotary(), lambda f: (f["x"], f["cos"], f["sin"])),
+)

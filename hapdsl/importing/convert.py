@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hapdsl.importing import example as examples
-from hapdsl.importing import on_layout, on_matrices, on_numbers
+from hapdsl.importing import on_experts, on_images, on_layout, on_matrices, on_numbers
 from hapdsl.importing.build import Builder
 from hapdsl.importing.clean import clean
 from hapdsl.importing.handlers import HANDLERS
@@ -22,7 +22,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.print import to_text
 
-assert on_layout and on_matrices and on_numbers  # they fill the table of handlers
+assert on_experts and on_images and on_layout and on_matrices and on_numbers  # they fill the table of handlers
 
 LOSSES: Mapping[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,
@@ -107,9 +107,9 @@ def _seen(builder: Builder, value: Value) -> Value:
 def _live(statements: list[Statement], results: list[Value]) -> list[Statement]:
     wanted = {id(v.tensor) for v in results}
     for s in reversed(statements):
-        if id(s.result) in wanted:
+        if any(id(t) in wanted for t in s.makes):
             wanted.update(id(t) for t in s.operands)
-    return [s for s in statements if id(s.result) in wanted]
+    return [s for s in statements if any(id(t) in wanted for t in s.makes)]
 
 
 def _is_read(builder: Builder, name: str, read: set[int]) -> bool:

@@ -95,6 +95,8 @@ def find_parts(symbols: Symbols, statements: Sequence[Statement], declared: Mapp
         if s.op == "embedding" and (table := shapes[1]) is not None and shapes[0] is not None:
             _name_dim(symbols, table.dims[0], "vocab")
             _name_dim(symbols, table.dims[1], "d")
+        if s.op == "top_k_gate":
+            _name_dim(symbols, s.shapes[0][2], "experts")
         if s.op == "attention" or (s.op in ("bmm", "bmm_nt") and s.shapes[0][-1:] and not any(a.twin for a in s.shapes[0][-1])):
             _name_heads(symbols, s)
     for s in statements:
@@ -122,8 +124,10 @@ def _name_heads(symbols: Symbols, s: Statement) -> None:
     elif len(heads) == 2:
         symbols.name(heads[0], "kv_heads")
         symbols.name(heads[1], "group")
-    if len(width) == 1:
-        symbols.name(width[0], "head_dim")
+    widths = [width, leaves(s.shapes[2][3])] if s.op == "attention" else [width]
+    for found in widths:
+        if len(found) == 1:
+            symbols.name(found[0], "head_dim")
 
 
 def _name_classes(symbols: Symbols, s: Statement, by_tensor: Mapping[int, Declared]) -> None:

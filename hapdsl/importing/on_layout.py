@@ -14,7 +14,7 @@ from hapdsl.importing.atoms import Dim, leaves, size
 from hapdsl.importing.build import FLOATS, Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
-from hapdsl.importing.values import Extent, Layout, Value, flat, resolved, same_atoms
+from hapdsl.importing.values import Either, Extent, Layout, Value, flat, resolved, same_atoms
 
 
 def _shape(node: Node) -> tuple[int, ...]:
@@ -55,9 +55,22 @@ def view(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     dims = tuple(b.new_dim(d, n) for d, n in enumerate(shape))
     before = resolved(x.dims)
     if b.ties.tie(flat(before), flat(dims)):
-        return Value(x.tensor, resolved(dims), resolved(x.stored), x.dtype)
+        return _joined_sides(b, Value(x.tensor, resolved(dims), resolved(x.stored), x.dtype))
     x = b.logical(replace(x, dims=before))
     return b.emit("reshape", [x], dims, dims, shape=[Extent(d) for d in dims])
+
+
+def _joined_sides(b: Builder, x: Value) -> Value:
+    """Height and width seen as one dim are one from here on: patches of an image are a sequence."""
+    places = [d for d, dim in enumerate(x.dims) if len(dim) > 1 and all(a.side for a in dim)]
+    if not places or any(not {id(a) for a in x.dims[d]} <= {id(a) for a in x.atoms} for d in places):
+        return x
+    for d in places:
+        sides = x.dims[d]
+        x, at = b.isolated(x, sides)
+        made = b.new_dim(("sides", d), size(sides))
+        x = replace(x, dims=(*x.dims[:d], made, *x.dims[d + 1 :]), stored=(*x.stored[:at], made, *x.stored[at + 1 :]))
+    return x
 
 
 @handles("aten.permute.default")
@@ -107,9 +120,7 @@ def part(b: Builder, x: Value, dim: Dim, start: int, stop: int, result: Dim, dim
     """Elements start to stop of one dim; `dims` is how the module sees the result."""
     x, place = b.isolated(x, dim)
     stored = (*x.stored[:place], result, *x.stored[place + 1 :])
-    end: Any = stop
-    if stop >= size(dim):
-        end = Extent(dim)
+    end: Any = Either(Extent(dim), Extent(result, start)) if stop >= size(dim) else Extent(result, start)
     return b.emit("slice", [x], dims, stored, inner=True, dim=place, start=start, stop=end)
 
 
@@ -207,6 +218,7 @@ def stack(b: Builder, node: Node, values: Sequence[Value], d: int = 0) -> Value:
 def pad(b: Builder, node: Node, x: Value, amounts: Sequence[int], *rest: Any, value: float | None = None, **__: Any) -> Value:
     numbers = [r for r in rest if isinstance(r, int | float)]
     fill = value if value is not None else numbers[0] if numbers else 0
+    fill = int(fill) if x.dtype not in FLOATS else fill
     if any(isinstance(r, str) and r != "constant" for r in rest) or min(amounts) < 0:
         raise b.refuse("padding other than by a constant")
     x = b.logical(replace(x, dims=resolved(x.dims), stored=resolved(x.stored)))

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from hapdsl.importing.atoms import Dim, leaves, root, size
 from hapdsl.importing.build import FLOATS, Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
-from hapdsl.importing.on_layout import as_value
+from hapdsl.importing.on_layout import as_value, cat, part
 from hapdsl.importing.on_numbers import add, fresh, mul, scaled
 from hapdsl.importing.values import Extent, Layout, Notation, Root, Value, flat, same_atoms, same_layout
 
@@ -52,6 +53,8 @@ def contract(b: Builder, x: Value, w: Value, rows: Dim, columns: Dim) -> Value:
         raise b.refuse("a product that makes an index of one it has already")
     if not {id(a) for a in columns} <= {id(a) for a in x.atoms}:
         x = b.logical(x)
+    if any(not d for d in x.stored):
+        x = b.fits(x, tuple(d for d in x.stored if d))
     single = len(rows) <= 1 and len(columns) == 1
     if single and x.stored and same_atoms(x.stored[-1], columns) and len(x.stored) > 1:
         stored = (*x.stored[:-1], rows)
@@ -65,7 +68,6 @@ def contract(b: Builder, x: Value, w: Value, rows: Dim, columns: Dim) -> Value:
     order = [a for d in x.dims for a in d]
     kept.sort(key=lambda d: next(k for k, a in enumerate(order) if a is d[0]))
     stored = (*kept, *((a,) for a in rows))
-    x = b.fits(x, tuple(d for d in x.stored if d)) if any(not d for d in x.stored) else x
     return b.emit("einsum", [x, w], dims, stored, inner=True, spec=Notation((x.stored, w.stored), stored, letters=True))
 
 
@@ -133,7 +135,7 @@ def embedding(b: Builder, node: Node, table: Value, ids: Value | Constant, *_: A
     if isinstance(ids, Constant):
         return constant_rows(b, table, ids)
     ids = fresh(ids)
-    return b.emit("embedding", [ids, table], (*ids.dims, width), (*ids.stored, width))
+    return b.emit("embedding", [ids, table], (*ids.dims, width), (*ids.stored, width), table.dtype)
 
 
 def constant_rows(b: Builder, table: Value, ids: Constant) -> Value:
@@ -146,7 +148,7 @@ def constant_rows(b: Builder, table: Value, ids: Constant) -> Value:
     found = ids.positions()
     if found is None:
         ids_value = fresh(as_value(b, ids))
-        return b.emit("embedding", [ids_value, table], (*ids_value.dims, width), (*ids_value.stored, width))
+        return b.emit("embedding", [ids_value, table], (*ids_value.dims, width), (*ids_value.stored, width), table.dtype)
     start, axis = found
     run = leaves(ids.dims[axis])
     if start == 0 and size(run) == size(rows):
@@ -185,6 +187,61 @@ def norm(b: Builder, node: Node, x: Value, shape: Sequence[int], *rest: Any, **k
     return b.emit(op, operands, dims, x.stored) if eps == 1e-5 else b.emit(op, operands, dims, x.stored, eps=eps)
 
 
+@handles("hapdsl.rms_norm")
+def rms_norm(b: Builder, node: Node, x: Value, weight: Value | Constant, eps: float) -> Value:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dim."""
+    weight = as_value(b, weight)
+    b.tie(x.dims[-1], weight.dims[-1])
+    x, weight = fresh(x), b.logical(fresh(weight))
+    dims = x.dims
+    x = b.last(x, [x.dims[-1]])
+    if eps == 1e-6:
+        return b.emit("rms_norm", [x, weight], dims, x.stored)
+    return b.emit("rms_norm", [x, weight], dims, x.stored, eps=eps)
+
+
+@handles("hapdsl.gelu_tanh")
+def gelu_tanh(b: Builder, node: Node, x: Value) -> Value:
+    x = fresh(x)
+    return b.emit("gelu_tanh", [x], x.dims, x.stored)
+
+
+@handles("hapdsl.rotary")
+def rotary(b: Builder, node: Node, x: Value, cos: Any, sin: Any) -> Value:
+    """Positions turned into the pairs (x[i], x[e + i]), if the tables are those of a base; else the steps that were written."""
+    base = rotary_base(cos, sin) if isinstance(cos, Constant) and isinstance(sin, Constant) else None
+    x = fresh(x)
+    if base is None:
+        half = size(x.dims[-1]) // 2
+        parts = [b.new_dim(k, half) for k in (0, 1)]
+        lower, upper = (
+            part(b, x, x.dims[-1], k * half, (k + 1) * half, parts[k], (*x.dims[:-1], parts[k])) for k in (0, 1)
+        )
+        turned = cat(b, node, [scaled(b, fresh(upper), -1), fresh(lower)], -1)
+        return add(b, node, mul(b, node, x, cos), mul(b, node, turned, sin))
+    ids = {id(a) for d in x.dims[-2:] for a in d}
+    rest = tuple(r for s in x.stored if (r := tuple(a for a in s if id(a) not in ids)) or not s)
+    x = b.fits(x, (*rest, x.dims[-2], x.dims[-1]))
+    return b.emit("rotary", [x], x.dims, x.stored) if base == 10000 else b.emit("rotary", [x], x.dims, x.stored, base=base)
+
+
+def rotary_base(cos: Constant, sin: Constant) -> float | int | None:
+    """The base of tables [.., positions, 2 e] of cos and sin of s * base^(-i / e), else None."""
+    c, s = cos.tensor.double(), sin.tensor.double()
+    c, s = (t.reshape(-1, *t.shape[-2:])[0] for t in (c, s))
+    positions, width = c.shape
+    if positions < 2 or width < 4 or width % 2:
+        return None
+    half = width // 2
+    guess = float(torch.atan2(s[1, half - 1], c[1, half - 1])) ** (-half / (half - 1))
+    base: float | int = float(f"{guess:.4g}")
+    base = int(base) if base == int(base) else base
+    angles = torch.arange(positions).double()[:, None] * torch.tensor(float(base)).double() ** (-torch.arange(half).double() / half)
+    angles = torch.cat([angles, angles], -1)
+    near = torch.allclose(c, angles.cos(), atol=1e-4) and torch.allclose(s, angles.sin(), atol=1e-4)
+    return base if near else None
+
+
 # -- attention -----------------------------------------------------------------------------------
 
 
@@ -218,28 +275,36 @@ def attention(
             mask = None
     width = size(q.dims[3])
     factor = 1.0 if scale is None else scale * math.sqrt(width)
-    if abs(factor - 1) > 1e-6:
-        x = b.emit("scale", [q], q.dims, q.stored, by=Root(q.dims[3], under=False) if scale == 1 else factor)
-        q = x
     if mask is not None:
-        return written_out(b, node, q, k, v, mask)
+        return written_out(b, node, q, k, v, mask, factor)
+    if abs(factor - 1) > 1e-6:
+        q = b.emit("scale", [q], q.dims, q.stored, by=Root(q.dims[3], under=False) if scale == 1 else factor)
     batch, heads = q.dims[0], q.dims[1]
-    q, k, v = b.logical(q), b.logical(k), b.logical(v)
+    q, k, v = b.logical(q), shared_heads(b, k), shared_heads(b, v)
     stored: Layout = (batch, heads, q.dims[2], v.dims[3])
     if causal:
         return b.emit("attention", [q, k, v], stored, stored, causal=True)
     return b.emit("attention", [q, k, v], stored, stored)
 
 
-def written_out(b: Builder, node: Node, q: Value, k: Value, v: Value, mask: Any) -> Value:
-    """softmax(q k^T / sqrt(e) + mask) v, step by step."""
+def shared_heads(b: Builder, x: Value) -> Value:
+    """Keys or values [batch, heads, positions, elements]; heads that are repeated for a group of queries are stored once."""
+    held = {id(a) for a in x.atoms}
+    heads = x.dims[1]
+    own = tuple(a for a in heads if id(a) in held)
+    if own != heads and same_atoms(own, heads[: len(own)]):
+        return b.fits(x, (x.dims[0], own, *x.dims[2:]))
+    return b.logical(x)
+
+
+def written_out(b: Builder, node: Node, q: Value, k: Value, v: Value, mask: Any, factor: float) -> Value:
+    """softmax(factor q k^T / sqrt(e) + mask) v, step by step."""
     scores = batched(b, q, replace(k, dims=(k.dims[0], k.dims[1], k.dims[3], k.dims[2])))
-    scores = b.emit("scale", [scores], scores.dims, scores.stored, by=Root(q.dims[3]))
+    by = factor / math.sqrt(size(q.dims[3]))
+    if abs(by - 1) > 1e-6:
+        scores = b.emit("scale", [scores], scores.dims, scores.stored, by=Root(q.dims[3]) if abs(factor - 1) < 1e-6 else by)
     if not (mask.dtype in FLOATS if isinstance(mask, Value) else mask.tensor.dtype.is_floating_point):
         raise b.refuse("attention with a mask of true and false that depends on the inputs", "add a mask of 0 and -inf to the scores")
     scores = add(b, node, scores, mask)
     weights = b.emit("softmax", [scores], scores.dims, scores.stored)
     return batched(b, weights, v)
-
-
-__all__ = ["add", "mul", "scaled"]

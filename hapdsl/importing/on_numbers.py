@@ -128,8 +128,14 @@ def _plain(name: str, op: str) -> None:
     handles(name)(handler)
 
 
-for _op in ("neg", "exp", "log", "sqrt", "relu", "tanh", "sigmoid", "silu", "square"):
+for _op in ("neg", "exp", "log", "sqrt", "relu", "tanh", "sigmoid", "silu"):
     _plain(f"aten.{_op}.default", _op)
+
+
+@handles("aten.square.default")
+def square(b: Builder, node: Node, x: Value) -> Value:
+    x = fresh(x)
+    return b.emit("mul", [x, x], x.dims, x.stored)
 
 
 @handles("aten.gelu.default")

@@ -125,7 +125,8 @@ def _rolled(
     first = forms[0]
     if any(f.text != first.text for f in forms[1:]):
         return None
-    inside = [{id(s.result): j for j, s in enumerate(turn)} for turn in turns]
+    made = [[t for s in turn for t in s.makes] for turn in turns]
+    inside = [{id(t): j for j, t in enumerate(tensors)} for tensors in made]
     carried: list[tuple[Tensor, Tensor]] = []
     for j, found in enumerate(first.outside):
         others = [f.outside[j] for f in forms[1:]]
@@ -134,20 +135,19 @@ def _rolled(
         left = [inside[k].get(id(o)) for k, o in enumerate(others)]
         if left[0] is None or any(x != left[0] for x in left):
             return None
-        carried.append((found, turns[0][left[0]].result))
+        carried.append((found, made[0][left[0]]))
     leaves = {id(after): j for j, (_, after) in enumerate(carried)}
     members = {id(s) for turn in turns for s in turn}
     later = outputs | {id(t) for s in statements if id(s) not in members for t in s.operands}
     last: dict[Tensor, Tensor] = {}
-    for k, turn in enumerate(turns):
-        for j, s in enumerate(turn):
-            own = turns[0][j].result
+    for k, tensors in enumerate(made):
+        for own, t in zip(made[0], tensors, strict=True):
             if id(own) in leaves:
                 if k == len(turns) - 1:
-                    last[own] = s.result
-                elif id(s.result) in later:
+                    last[own] = t
+                elif id(t) in later:
                     return None
-            elif id(s.result) in later:
+            elif id(t) in later:
                 return None
     return Rolled(path, len(turns), turns[0], carried, last)
 
@@ -160,7 +160,7 @@ class _Form:
 
 def _form(prefix: str, turn: Sequence[Statement], shown: Shown) -> _Form:
     """A layer as text that doesn't depend on which one it is, and the tensors it reads from outside."""
-    numbers = {id(s.result): k for k, s in enumerate(turn)}
+    numbers = {id(t): k for k, t in enumerate(t for s in turn for t in s.makes)}
     outside: list[Tensor] = []
     places: dict[int, int] = {}
     lines = []

@@ -10,7 +10,7 @@ from typing import Any
 from hapdsl.importing.build import Builder
 from hapdsl.importing.names import Symbols, notation, sizes
 from hapdsl.importing.roll import Piece, Rolled, Run, roll
-from hapdsl.importing.values import Declared, Extent, Notation, Root, Sizes, Statement, Tensor, Value
+from hapdsl.importing.values import Declared, Either, Extent, Notation, Root, Sizes, Statement, Tensor, Value
 from hapdsl.lang import nodes
 from hapdsl.lang.inline import inline
 
@@ -111,9 +111,15 @@ class Writer:
         made: list[nodes.Statement] = []
         for s in statements:
             call = self.call(s, nested, scope)
+            if s.results:
+                path = self.wanted(s, scope).rpartition(".")[0]
+                for t, word in zip(s.results, s.words, strict=True):
+                    self.names.setdefault(id(t), self.free(f"{path}.{word}" if path else word, taken))
+                made.append(nodes.Assign(tuple(self.names[id(t)] for t in s.results), call))
+                continue
             once = self.readers.get(id(s.result), 0) == 1 == read_here.get(id(s.result), 0)
             plain = not any(id(t) in nested for t in s.operands)
-            if s.inner and once and plain and id(s.result) in here and id(s.result) not in self.names and len(inline(call)) < LONGEST_NEST:
+            if s.inner and once and plain and id(s.result) not in self.roles and id(s.result) in here and id(s.result) not in self.names and len(inline(call)) < LONGEST_NEST:
                 nested[id(s.result)] = call
                 continue
             if id(s.result) not in self.names:
@@ -131,7 +137,7 @@ class Writer:
                 before.append(nodes.Assign((word,), nodes.Name(self.names[id(found)])))
             self.names[id(found)] = word
         last_read = {id(t): k for k, s in enumerate(piece.body) for t in s.operands}
-        position = {id(s.result): k for k, s in enumerate(piece.body)}
+        position = {id(t): k for k, s in enumerate(piece.body) for t in s.makes}
         for found, after in piece.carried:
             word = self.carried_names[id(after)]
             if last_read.get(id(found), -1) <= position[id(after)]:
@@ -216,6 +222,9 @@ class Writer:
         match value:
             case bool():
                 return nodes.Bool(value)
+            case Either(first=first, second=second):
+                shown = self.expr(first)
+                return self.expr(second) if isinstance(shown, nodes.Number) else shown
             case Extent(dim=dim, plus=plus):
                 return self.symbols.extent(dim, plus)
             case Root(dim=dim, under=under):

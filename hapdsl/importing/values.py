@@ -46,12 +46,27 @@ class Value:
         return flat(self.stored)
 
 
+class Followed:
+    """Something that is no tensor of the text and that knows what operators make of it."""
+
+    def follow(self, builder: Any, node: Any, name: str, args: Any, kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Extent:
     """The product of some atoms, as a number in the text: `batch`, `heads * 64`."""
 
     dim: Dim
     plus: int = 0
+
+
+@dataclass(frozen=True)
+class Either:
+    """Two ways to say a number: the first one that has a symbol."""
+
+    first: Extent
+    second: Extent
 
 
 @dataclass(frozen=True)
@@ -90,6 +105,12 @@ class Statement:
     inner: bool = False
     shapes: list[Layout] = field(default_factory=list)  # of the operands, as stored
     made: Layout = ()
+    results: list[Tensor] = field(default_factory=list)  # of an operator that makes several; `result` is the first
+    words: tuple[str, ...] = ()  # what these are called
+
+    @property
+    def makes(self) -> list[Tensor]:
+        return self.results or [self.result]
 
 
 @dataclass(eq=False)
@@ -120,4 +141,4 @@ def letter_count(layouts: Sequence[Layout]) -> int:
     return len({id(d[0]) for layout in layouts for d in layout if d})
 
 
-__all__ = ["Atom", "Declared", "Extent", "Layout", "Notation", "Root", "Sizes", "Statement", "Tensor", "Value", "flat", "resolved"]
+__all__ = ["Atom", "Declared", "Either", "Extent", "Followed", "Layout", "Notation", "Root", "Sizes", "Statement", "Tensor", "Value", "flat", "resolved"]

@@ -79,6 +79,10 @@ HINTS: dict[str, tuple[Hint, ...]] = {
         _shaped((4, 3, 5), name="g", dim=1, start=2, size=6),
         _shaped((4, 3), name="g", dim=-1, start=1, size=4),
     ),
+    "pad": (
+        _shaped((4, 6, 5), dim=1, before=2, after=1, value=-100),
+        _shaped((4, 6), dim=-1, before=0, after=3, value=0.5),
+    ),
     "embedding_grad": (Hint({"rows": 7}),),
     "embedding_bag_grad": (Hint({"rows": 7}),),
     "lower_triangle": (Hint({}, {"s": 5, "t": 5}),),

@@ -204,6 +204,12 @@ CASES: dict[str, list[Case]] = {
         case("slice(a, dim = 1, start = 2, stop = 5)", lambda a: a[:, 2:5], a=(3, 6)),
         case("slice(a, dim = -1, stop = 2)", lambda a: a[..., :2], a=(3, 4, 5)),
     ],
+    "pad": [case("pad(a, dim = 1, before = 2, after = 1)", padded, a=(2, 3))],
+    "reciprocal": [case("reciprocal(a)", torch.reciprocal, a=(2, 3))],
+    "standardize": [
+        case("standardize(x)", lambda x: F.layer_norm(x, (4,)), x=(2, 3, 4)),
+        case("standardize(x, eps = 0.1)", lambda x: F.layer_norm(x, (4,), eps=0.1), x=(4,)),
+    ],
     "unslice": [case("unslice(a, dim = 1, start = 2, size = 6)", padded, a=(2, 3))],
     "embedding": [
         case("embedding(ids, a)", lambda a, ids: a[ids], {"ids": ((4, 3), 5)}, a=(5, 6)),

@@ -82,6 +82,8 @@ EXPECTED = {
     "unslice": lambda g, dim, start, size: torch.zeros(
         [size if d == dim % g.dim() else n for d, n in enumerate(g.shape)], dtype=g.dtype
     ).index_copy(dim, torch.arange(start, start + g.shape[dim]), g),
+    "pad": lambda x, dim, before, after, value: padded(x, dim, before, after, value),
+    "standardize": lambda x, eps: (x - x.mean(-1, True)) / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps),
     "embedding": lambda ids, table: F.embedding(ids, table),
     **IMAGES,
     "attention": lambda q, k, v, mask=None, *, causal: attend(q, k, v, mask, causal),
@@ -111,6 +113,11 @@ def attend(q, k, v, mask, causal):
         weights = torch.exp(scores - torch.logsumexp(scores, -1, True))
         heads.append(torch.einsum("bst,btf->bsf", weights.nan_to_num(0), v[:, h // shared]))
     return torch.stack(heads, 1)
+
+
+def padded(x, dim, before, after, value):
+    sides = [torch.full([n if d == dim % x.dim() else m for d, m in enumerate(x.shape)], value, dtype=x.dtype) for n in (before, after)]
+    return torch.cat([sides[0], x, sides[1]], dim)
 
 
 def turn(x, base, direction):

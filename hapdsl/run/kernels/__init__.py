@@ -7,7 +7,18 @@ It is not called where an index of the call is empty on this device.
 
 from __future__ import annotations
 
-from hapdsl.run.kernels import attention, convolution, layout, linear, moe, normalize, optimize, pointwise, reduce
+from hapdsl.run.kernels import (
+    attention,
+    convolution,
+    imported,
+    layout,
+    linear,
+    moe,
+    normalize,
+    optimize,
+    pointwise,
+    reduce,
+)
 from hapdsl.run.kernels.registry import KERNELS, Kernel, kernel, resolve
 
 __all__ = [
@@ -15,6 +26,7 @@ __all__ = [
     "Kernel",
     "attention",
     "convolution",
+    "imported",
     "kernel",
     "layout",
     "linear",

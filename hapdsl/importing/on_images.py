@@ -1,0 +1,147 @@
+"""Convolutions, pooling, and normalisation over batches and groups of channels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch.fx import Node
+
+from hapdsl.importing.atoms import Dim, leaves
+from hapdsl.importing.build import Builder
+from hapdsl.importing.constants import Constant
+from hapdsl.importing.handlers import handles
+from hapdsl.importing.on_layout import as_value
+from hapdsl.importing.on_numbers import fresh
+from hapdsl.importing.values import Value
+
+
+def _one(b: Builder, found: Any, what: str) -> int:
+    """The number that a pair of equal ones is."""
+    numbers = list(found) if isinstance(found, list | tuple) else [found]
+    if len(set(numbers)) != 1:
+        raise b.refuse(f"{what} that differs by direction")
+    return int(numbers[0])
+
+
+def _set(**numbers: tuple[int, int]) -> dict[str, Any]:
+    """Attributes that aren't at their defaults: name = (value, default)."""
+    return {n: v for n, (v, default) in numbers.items() if v != default}
+
+
+@handles("aten.conv2d.default")
+def conv2d(
+    b: Builder,
+    node: Node,
+    x: Value,
+    k: Value,
+    bias: Value | None = None,
+    stride: Any = 1,
+    pad: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Value:
+    if isinstance(pad, str):
+        raise b.refuse(f'padding "{pad}"', "say how many pixels")
+    s, p, d = _one(b, stride, "a stride"), _one(b, pad, "padding"), _one(b, dilation, "a dilation")
+    if groups == 1:
+        b.tie(x.dims[1], k.dims[1])
+    x, k = b.logical(fresh(x)), b.logical(fresh(k))
+    h, w = (b.new_dim(side, int(node.meta["val"].shape[2 + side]), True) for side in (0, 1))
+    dims = (x.dims[0], k.dims[0], h, w)
+    made = b.emit("conv2d", [x, k], dims, dims, inner=True, **_set(stride=(s, 1), pad=(p, 0), groups=(groups, 1), dilation=(d, 1)))
+    return made if bias is None else _along_channels(b, made, fresh(bias))
+
+
+def _along_channels(b: Builder, x: Value, bias: Value) -> Value:
+    """A bias per channel: dim 1 of an image."""
+    b.tie(x.dims[1], bias.dims[0])
+    bias = fresh(bias)
+    return b.pointwise("add", [fresh(x), replace(bias, dims=(bias.dims[0], (), ()))])
+
+
+@handles("aten.max_pool2d.default", "aten.avg_pool2d.default")
+def pool(b: Builder, node: Node, x: Value, kernel: Any, stride: Any = (), pad: Any = 0, *rest: Any) -> Value:
+    op = str(node.target).split(".")[1]
+    if (op == "max_pool2d" and rest[:1] not in ((), (1,), ([1, 1],))) or any(r is True for r in rest[: 2 if op == "max_pool2d" else 1][-1:]):
+        raise b.refuse(f"{op} with dilation or ceil_mode")
+    if op == "avg_pool2d" and (rest[1:2] == (False,) or rest[2:3] not in ((), (None,))):
+        raise b.refuse("avg_pool2d that leaves its padding out of the count")
+    size = _one(b, kernel, "a window")
+    step = _one(b, stride, "a stride") if stride else size
+    x = b.logical(fresh(x))
+    h, w = (b.new_dim(side, int(node.meta["val"].shape[2 + side]), True) for side in (0, 1))
+    dims = (x.dims[0], x.dims[1], h, w)
+    return b.emit(op, [x], dims, dims, **_set(kernel=(size, 2), stride=(step, 2), pad=(_one(b, pad, "padding"), 0)))
+
+
+@handles("aten.adaptive_avg_pool2d.default")
+def adaptive(b: Builder, node: Node, x: Value, size: Any) -> Value:
+    out = [int(n) for n in node.meta["val"].shape[2:]]
+    extents = [int(n) for n in node.args[0].meta["val"].shape[2:]]  # type: ignore[union-attr]
+    if out == extents:
+        return x
+    if out == [1, 1]:
+        x = fresh(x)
+        places = [k for k, d in enumerate(x.stored) if d and any(a in d for a in (*x.dims[2], *x.dims[3]))]
+        x = b.logical(x) if {id(a) for k in places for a in x.stored[k]} != {id(a) for d in x.dims[2:] for a in d} else x
+        places = [k for k, d in enumerate(x.stored) if d and any(a in d for a in (*x.dims[2], *x.dims[3]))]
+        stored = tuple(d for k, d in enumerate(x.stored) if k not in places)
+        return b.emit("mean", [x], (x.dims[0], x.dims[1], (), ()), stored, dims=places)
+    count = _one(b, out, "an output")
+    x = b.logical(fresh(x))
+    h, w = (b.new_dim(side, n, True) for side, n in enumerate(out))
+    dims = (x.dims[0], x.dims[1], h, w)
+    return b.emit("adaptive_avg_pool2d", [x], dims, dims, **_set(size=(count, 1)))
+
+
+@handles("aten.batch_norm.default")
+def batch_norm(
+    b: Builder,
+    node: Node,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    mean: Constant | None,
+    var: Constant | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    *_: Any,
+) -> Value:
+    """In training with the statistics of the global batch, else with the running ones, which are buffers of the text."""
+    if not isinstance(weight, Value) or not isinstance(bias, Value):
+        raise b.refuse("a batch norm without weight and bias")
+    channels = x.dims[1]
+    for other in (weight, bias):
+        b.tie(channels, other.dims[0])
+    x, weight, bias = b.logical(fresh(x)), b.logical(fresh(weight)), b.logical(fresh(bias))
+    channels = leaves(channels)
+    stats: tuple[Dim, ...] = (channels,)
+    if training:
+        middle, square = b.emit_many("batch_norm_stats", [x], [(stats, stats), (stats, stats)], ("mean", "square"))
+        spread = b.emit("sub", [square, b.emit("mul", [middle, middle], stats, stats, inner=True)], stats, stats, inner=True)
+        variance = b.emit("relu", [spread], stats, stats)
+    else:
+        found: list[Value] = []
+        for held in (mean, var):
+            assert isinstance(held, Constant)
+            b.tie(channels, held.dims[0])
+            found.append(fresh(as_value(b, held)))
+        middle, variance = found
+    operands = [x, middle, variance, weight, bias]
+    if eps == 1e-5:
+        return b.emit("batch_norm", operands, x.dims, x.stored)
+    return b.emit("batch_norm", operands, x.dims, x.stored, eps=eps)
+
+
+@handles("aten.group_norm.default")
+def group_norm(b: Builder, node: Node, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Value:
+    if not isinstance(weight, Value) or not isinstance(bias, Value):
+        raise b.refuse("a group norm without weight and bias")
+    for other in (weight, bias):
+        b.tie(x.dims[1], other.dims[0])
+    x = b.logical(fresh(x))
+    operands = [x, b.logical(fresh(weight)), b.logical(fresh(bias))]
+    attributes: dict[str, Any] = {"groups": groups} if eps == 1e-5 else {"groups": groups, "eps": eps}
+    return b.emit("group_norm", operands, x.dims, x.stored, **attributes)

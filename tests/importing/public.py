@@ -1,0 +1,78 @@
+"""Models of transformers and timm, made small by their own configurations; each function is a factory for `hapdsl import`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+try:  # the wheels of torchvision hold operators for one build of torch; what timm and transformers import of it needs only their names
+    import torchvision  # noqa: F401
+except RuntimeError:
+    LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
+    for _name in ("nms", "qnms"):
+        LIBRARY.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+import timm
+import transformers as hf
+
+hf.logging.set_verbosity_error()
+TOKENS = "input_ids : i64[batch = 2, seq = 8]; labels : i64[batch, seq]"
+IMAGES = "x : f32[batch = 2, 3, 64, 64]; label : i64[batch]"
+SMALL: dict[str, Any] = {"vocab_size": 50, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+LLAMA: dict[str, Any] = SMALL | {
+    "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 32,
+    "num_hidden_layers": 2,
+}  # fmt: skip
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def gpt2(layers: int = 2) -> nn.Module:
+    none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    return hf.GPT2LMHeadModel(hf.GPT2Config(n_layer=layers, n_embd=24, n_head=3, n_positions=32, **SMALL, **none))
+
+
+def bert() -> nn.Module:
+    sizes = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 48, "max_position_embeddings": 32}
+    return hf.BertForMaskedLM(hf.BertConfig(vocab_size=50, **sizes, **NO_DROPOUT))
+
+
+def bert_base() -> nn.Module:
+    return hf.BertForMaskedLM(hf.BertConfig(**NO_DROPOUT))
+
+
+def llama() -> nn.Module:
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**LLAMA))
+
+
+def mixtral() -> nn.Module:
+    return hf.MixtralForCausalLM(hf.MixtralConfig(num_local_experts=4, **LLAMA))
+
+
+def vit() -> nn.Module:
+    sizes = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 48, "image_size": 16, "patch_size": 4}
+    return hf.ViTForImageClassification(hf.ViTConfig(num_labels=5, **sizes, **NO_DROPOUT))
+
+
+def t5_encoder() -> nn.Module:
+    return hf.T5EncoderModel(hf.T5Config(num_layers=3, d_model=24, num_heads=3, d_kv=8, vocab_size=50, d_ff=48, dropout_rate=0.0))
+
+
+def resnet50() -> nn.Module:
+    return timm.create_model("resnet50", num_classes=5)
+
+
+def vgg19() -> nn.Module:
+    """With 32 hidden units in its classifier, which have 4096 in the original."""
+    net = timm.create_model("vgg19", num_classes=5)
+    net.pre_logits.fc1, net.pre_logits.fc2, net.head.fc = nn.Conv2d(512, 32, 7), nn.Conv2d(32, 32, 1), nn.Linear(32, 5)
+    return net
+
+
+def convnext() -> nn.Module:
+    return timm.create_model("convnext_atto", num_classes=5)
+
+
+def mixer() -> nn.Module:
+    return timm.create_model("mixer_s32_224", num_classes=5, img_size=64)

@@ -1,0 +1,170 @@
+"""transformers and timm: the same loss and updated weights as the module itself, from the module's own weights."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hapdsl.importing.convert import import_module
+from tests.importing import public
+from tests.importing.helpers import own_loss, round_trip
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def tokens(batch: int = 2, seq: int = 8) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    found = {n: torch.randint(50, (batch, seq), generator=draw) for n in ("input_ids", "labels")}
+    found["labels"][0, 2] = -100  # a token that doesn't count
+    return found
+
+
+def images(size: int = 64) -> dict[str, Tensor]:
+    return {"x": torch.randn(2, 3, size, size), "label": torch.randint(5, (2,))}
+
+
+def classify(module: nn.Module, batch) -> Tensor:
+    return F.cross_entropy(module(batch["x"]), batch["label"])
+
+
+def next_token(logits: Tensor, label: Tensor) -> Tensor:
+    """The language models' loss without their cast to float32, to compare in float64."""
+    return F.cross_entropy(logits.flatten(0, 1), label.flatten())
+
+
+def by_logits(module: nn.Module, batch) -> Tensor:
+    return next_token(module(input_ids=batch["input_ids"], use_cache=False).logits, batch["labels"])
+
+
+def exact_norms(module: nn.Module) -> nn.Module:
+    """Norms and rotary tables without the detour over float32 that transformers take, to compare in float64."""
+
+    def norm(self, x: Tensor) -> Tensor:
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+
+    def tables(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        half = len(self.inv_freq)
+        base = self.config.rope_parameters["rope_theta"]
+        angles = position_ids[..., None].to(x) * base ** (-torch.arange(half).to(x) / half)
+        angles = torch.cat([angles, angles], -1)
+        return angles.cos(), angles.sin()
+
+    for part in module.modules():
+        if type(part).__name__ in ("LlamaRMSNorm", "MixtralRMSNorm", "T5LayerNorm"):
+            part.forward = norm.__get__(part)
+        if type(part).__name__ in ("LlamaRotaryEmbedding", "MixtralRotaryEmbedding"):
+            part.forward = tables.__get__(part)
+    return module
+
+
+CACHED = public.TOKENS + "; use_cache = false"
+
+
+@pytest.mark.parametrize(
+    ("make", "example", "distributed"),
+    [(public.bert, public.TOKENS, True), (public.gpt2, CACHED, True), (public.llama, CACHED, False), (public.mixtral, CACHED, False)],
+)
+def test_language_models(make: Callable[[], nn.Module], example: str, distributed: bool):
+    trip = round_trip(make(), example, tokens(), dtype=torch.float32, distributed=distributed)
+    assert trip.loss_diff < 1e-5 and trip.weight_diff < 1e-5
+
+
+@pytest.mark.parametrize("make", [public.bert, public.gpt2, public.llama])
+def test_language_models_in_double(make: Callable[[], nn.Module]):
+    module = exact_norms(make())
+    example = "input_ids : i64[batch = 2, seq = 8]; labels : i64[batch, seq]" + ("" if make is public.bert else "; use_cache = false")
+
+    def loss(own: nn.Module, batch) -> Tensor:
+        wishes = {} if make is public.bert else {"use_cache": False}
+        return next_token(own(input_ids=batch["input_ids"], **wishes).logits, batch["labels"])
+
+    trip = round_trip(module, example, tokens(), loss, loss=next_token, target="labels", distributed=False)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+
+
+def test_experts_in_double():
+    """Imported as transformers exports it, compared with its loop over experts."""
+    module = exact_norms(public.mixtral())
+    imported_as = module.config._experts_implementation
+
+    def loss(own: nn.Module, batch) -> Tensor:
+        own.set_experts_implementation("eager")
+        return by_logits(own, batch)
+
+    trip = round_trip(module, CACHED, tokens(), loss, loss=next_token, target="labels", distributed=True)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+    assert imported_as == "grouped_mm"
+    assert trip.graph.classes["experts"].units == 4
+    assert "mlp.experts.gate_up_proj : f32[experts, 2, ffn, d]" in trip.imported.text
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_vit(dtype, tolerance):
+    batch = {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.randint(5, (2,))}
+    trip = round_trip(public.vit(), "pixel_values : f32[batch = 2, 3, 16, 16]; labels : i64[batch]", batch, dtype=dtype)
+    assert trip.loss_diff < tolerance and trip.weight_diff < tolerance
+
+
+def test_t5_encoder():
+    def first(states: Tensor, label: Tensor) -> Tensor:
+        return F.cross_entropy(states[:, 0], label)
+
+    def loss(own: nn.Module, batch) -> Tensor:
+        return first(own(input_ids=batch["input_ids"]).last_hidden_state, batch["label"])
+
+    batch = {"input_ids": tokens()["input_ids"], "label": torch.randint(24, (2,))}
+    example = "input_ids : i64[batch = 2, seq = 8]; label : i64[batch]"
+    trip = round_trip(exact_norms(public.t5_encoder()), example, batch, loss, loss=first, distributed=False)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+    assert list(trip.imported.tables) != []  # the buckets of relative positions
+
+
+@pytest.mark.parametrize("make", [public.resnet50, public.vgg19, public.convnext, public.mixer])
+def test_images(make: Callable[[], nn.Module]):
+    trip = round_trip(make(), public.IMAGES, images(), classify, loss="cross_entropy", distributed=False, steps=1)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+
+
+def test_gpt2_at_12_and_24_layers():
+    twelve, more = (import_module(public.gpt2(n), CACHED).text for n in (12, 24))
+    assert twelve.replace("layers = 12", "layers = 24") == more
+
+
+def test_gpt2_at_another_batch_and_length():
+    trip = round_trip(public.gpt2(), CACHED, tokens(3, 13), own_loss, torch.float32, {"batch": 3, "seq": 13}, distributed=False)
+    assert trip.loss_diff < 1e-5 and trip.weight_diff < 1e-5
+
+
+def test_fused_projections_are_apart():
+    text = import_module(public.gpt2(), CACHED).text
+    assert "param attn.c_attn.weight : f32[d, 3, heads, head_dim]" in text
+    assert "# in the state_dict [24, 72]" in text
+    llama = import_module(public.llama(), CACHED).text
+    assert "self_attn.q_proj.weight : f32[kv_heads, group, head_dim, d]" in llama
+
+
+def test_bert_base_at_full_size(tmp_path: Path):
+    """110 million parameters: in 30 s and 3 GiB, without its weights, in 150 lines."""
+    out = tmp_path / "bert.hap"
+    start = time.monotonic()
+    example = "input_ids : i64[batch = 8, seq = 512]; labels : i64[batch, seq]"
+    call = ["import", "tests.importing.public:bert_base", "--example", example, "-o", str(out)]
+    script = f"from hapdsl.cli import main; assert main({call!r}) == 0; print(open('/proc/self/status').read())"
+    root = Path(__file__).parents[2]
+    said = subprocess.run([sys.executable, "-c", script], check=True, cwd=root, capture_output=True, text=True).stdout
+    assert time.monotonic() - start < 30
+    peak = next(int(line.split()[1]) for line in said.splitlines() if line.startswith("VmHWM"))
+    assert peak < 3 * 2**20  # KiB
+    text = out.read_text(encoding="utf-8")
+    assert text.count("\n") < 150 and "layers = 12" in text
