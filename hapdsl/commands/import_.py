@@ -16,6 +16,7 @@ from hapdsl.lang.files import write_file
 @click.option("--loss", metavar="NAME", help="cross_entropy or mse_loss of the first result, where the module returns no loss.")
 @click.option("--target", default="label", show_default=True, metavar="NAME", help="The entry of --example that --loss compares with.")
 @click.option("--optimizer", default="adam(lr = 0.001)", show_default=True, metavar="CALL", help="As behind `train loss with`.")
+@click.option("--ops", type=click.Path(dir_okay=False), metavar="FILE", help="Operators for functions that the theory doesn't know: op NAME for LIBRARY::NAME.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="The model's name; the factory's where left out.")
 @click.option("-o", "--output", metavar="OUT", help="Write the text here. Without it: to stdout.")
 @json_option
@@ -27,6 +28,7 @@ def command(
     loss: str | None,
     target: str,
     optimizer: str,
+    ops: str | None,
     name: str | None,
     output: str | None,
 ) -> int:
@@ -42,7 +44,7 @@ def command(
 
     module = make(find(factory), factory)
     name = name or factory.rpartition(":")[2].rpartition(".")[2].lower()
-    found = import_module(module, example, name, loss, target, optimizer, f"imported from {factory}")
+    found = import_module(module, example, name, loss, target, optimizer, f"imported from {factory}", ops)
     result = {
         "model": found.model,
         "operators": found.operators,

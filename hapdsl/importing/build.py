@@ -59,7 +59,7 @@ Handler = Callable[..., Any]  # (Builder, Node, *args, **kwargs) -> Value | tupl
 class Builder:
     """One traced module under translation. `statements` and `declared` are those of the last pass."""
 
-    def __init__(self, traced: Traced, handlers: dict[str, Handler], symbols: Mapping[str, Sequence[Atom]] | None = None) -> None:
+    def __init__(self, traced: Traced, handlers: Callable[[str], Handler | None], symbols: Mapping[str, Sequence[Atom]] | None = None) -> None:
         self.traced, self.handlers = traced, handlers
         self.ties = Ties()
         self.fresh: dict[Hashable, Atom] = {}
@@ -131,7 +131,7 @@ class Builder:
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.dtype(node.meta["val"])
         in_place = _IN_PLACE.fullmatch(name)
-        handler = self.handlers.get(f"{in_place[1]}.{in_place[2]}" if in_place else name)
+        handler = self.handlers(f"{in_place[1]}.{in_place[2]}" if in_place else name)
         if name in VIEWS and node.all_input_nodes:
             source = node.all_input_nodes[0]
             apart = name == GETITEM and source not in self.base  # outputs of one operator have memory of their own

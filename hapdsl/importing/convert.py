@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hapdsl.importing import example as examples
-from hapdsl.importing import on_experts, on_images, on_layout, on_matrices, on_numbers
+from hapdsl.importing import on_declared, on_experts, on_images, on_layout, on_matrices, on_numbers
 from hapdsl.importing.build import Builder
 from hapdsl.importing.clean import clean
 from hapdsl.importing.handlers import HANDLERS
@@ -52,11 +53,13 @@ def import_module(
     target: str = "label",
     optimizer: str = OPTIMIZER,
     note: str = "",
+    ops: str | Path | None = None,
 ) -> Imported:
     """The text of `module`, called as `example` says (a text, tensors, or a mapping of some).
 
     The loss is the module's own (a scalar among its results, called `loss` or first), or `loss` of its first result and the example's
-    `target`. Without either the model is for evaluation. Weights may be on the meta device; nothing is run. Raises HapError HAP87x.
+    `target`. Without either the model is for evaluation. `ops` is a file with operators for functions that the theory doesn't know;
+    they go into the text. Weights may be on the meta device; nothing is run. Raises HapError HAP87x.
     """
     call = nodes.Call("adam", ()) if not optimizer else examples.optimizer(optimizer)
     given = examples.of(example)
@@ -71,7 +74,15 @@ def import_module(
     dims = examples.named_dims(given, inputs)
     atoms, words = examples.atoms(dims, inputs)
     clean(traced.graph)
-    builder = Builder(traced, HANDLERS, atoms)
+    declared, blocks = on_declared.read(ops) if ops is not None else ({}, [])
+
+    def handler(target: str) -> Callable[..., Any] | None:
+        decl = on_declared.find(declared, target)
+        if decl is None:
+            return HANDLERS.get(target)
+        return lambda b, node, *args, **kwargs: on_declared.call(b, node, decl, args, kwargs)
+
+    builder = Builder(traced, handler, atoms)
     builder.run()
     found, outputs = _results(builder)
     live = _live(builder.statements, [v for _, v in outputs] + ([found] if found is not None else []))
@@ -83,7 +94,10 @@ def import_module(
     model = writer.model(name, found, outputs, _note(note, unused))
     shapes = {d.name: d.shape for d in builder.declared.values() if d.kind != "input" and id(d.tensor) in read}
     tables = {n: t for n, t in builder.tables.items() if n in shapes}
-    return Imported(to_text(nodes.File((model,))), name, shapes, tables, list(dict.fromkeys(unused)), len(live))
+    used = {s.op for s in live} & set(declared)  # with them their gradients, which the file declares, too
+    items: tuple[nodes.Op | nodes.Model, ...] = (*(replace(op, gap=k > 0) for k, op in enumerate(blocks if used else ())), model)
+    items = (*items[:-1], replace(model, gap=len(items) > 1))
+    return Imported(to_text(nodes.File(items)), name, shapes, tables, list(dict.fromkeys(unused)), len(live))
 
 
 def _input(names: Mapping[str, tuple[str, str]], node: torch.fx.Node) -> str | None:

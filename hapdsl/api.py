@@ -1,0 +1,220 @@
+"""The Python API: an nn.Module planned and trained on devices that differ, as short as data parallelism.
+
+    plan = hapdsl.plan(module, example, "cluster.hap", loss="cross_entropy")
+    step = plan.compile(module)
+    for batch in loader:
+        loss = step(batch)
+    step.write_back(module)
+
+Under torchrun, with as many processes as the cluster has devices, each process is one of them; otherwise this process computes for
+all devices in turn, which gives the same numbers and is for trying out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hapdsl.check.write import write
+from hapdsl.graph.program import Program, Value
+from hapdsl.importing import weights
+from hapdsl.importing.convert import OPTIMIZER, import_module
+from hapdsl.lang.diagnostics import error
+from hapdsl.lang.files import write_file
+from hapdsl.run.distributed import Rank
+from hapdsl.run.initial import Initial
+from hapdsl.run.inprocess import InProcess
+from hapdsl.run.pieces import assemble
+from hapdsl.search.planner import plan as search
+from hapdsl.standalone import standalone
+from hapdsl.workbench import Workbench
+
+Loss = str | Callable[..., Tensor]
+Batch = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
+
+
+@dataclass
+class Planned:
+    """A proven program for a module, as text with all that it needs.
+
+    `cost_s` is the predicted seconds a step, `bound_s` what no program of the searched space is below (None for a plan that was
+    loaded). `tables` are constants of the module that the text can't say.
+    """
+
+    text: str
+    program: Program
+    cost_s: float | None = None
+    bound_s: float | None = None
+    tables: dict[str, Tensor] = field(default_factory=dict)
+
+    def save(self, path: str | Path) -> None:
+        """Write the text; tables, if there are any, beside it as PATH.npz. Raises HapError HAP852."""
+        write_file(Path(path), self.text)
+        if self.tables:
+            np.savez(_beside(path), **{n: t.numpy() for n, t in self.tables.items()})  # type: ignore[arg-type]
+
+    def compile(
+        self, module: nn.Module | None = None, *, allow: Iterable[str] = (), seed: int = 0, dtype: torch.dtype | None = None
+    ) -> Step:
+        """The program ready to train from the module's weights; without a module, from the text's first values.
+
+        `allow` names modules whose functions the text's operators may call. Raises HapError: HAP879 weights that don't fit, HAP718
+        a torchrun with another number of processes than devices.
+        """
+        start: dict[str, Tensor] = {}
+        if module is not None:
+            start = weights.from_module(self.program.graph, module, self.tables)
+        return Step(self.program, start, frozenset(allow), seed, dtype)
+
+
+def plan(
+    module: nn.Module,
+    example: Any,
+    cluster: str | None = None,
+    *,
+    loss: Loss | None = None,
+    target: str = "label",
+    optimizer: str = OPTIMIZER,
+    ops: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    objective: str = "sync",
+    gap: float = 0.01,
+    time_limit: float | None = None,
+) -> Planned:
+    """Import `module`, search a program and shares for `cluster` (FILE or FILE:NAME; this machine where left out), and prove it.
+
+    `example` is one batch as the module is called: tensors in order or by name, or a text as for `hapdsl import --example`. The loss is
+    the module's own, or `loss` of its first result and the example's `target`. `ops` is a file that declares operators for functions
+    that the theory doesn't know. `settings` override the model's parameters: {"batch": 256}. Raises HapError.
+    """
+    name = type(module).__name__.lower()
+    imported = import_module(module, example, name, loss, target, optimizer, ops=ops)
+    bench = Workbench("plan.hap", imported.text)
+    block, hardware = bench.cluster_block(cluster), bench.cluster(cluster)
+    graph = bench.graph(name, settings)
+    found = search(graph, hardware, objective=objective, gap=gap, time_limit=time_limit, baselines=False, name=f"{name}_plan")
+    found.program.model_args = dict(settings or {})
+    found.program.cluster = block.name
+    text = standalone(bench, write(found.program), block, f"planned for the {objective} objective")
+    proven = _proven(text, "plan.hap")
+    return Planned(text, proven, found.cost_s, found.bound_s, imported.tables)
+
+
+def load(path: str | Path, program: str | None = None) -> Planned:
+    """A plan that was saved, proven again. Raises HapError as `hapdsl check` does."""
+    bench = Workbench(path)
+    tables: dict[str, Tensor] = {}
+    if _beside(path).is_file():
+        with np.load(_beside(path), allow_pickle=False) as held:
+            tables = {n: torch.from_numpy(held[n]) for n in held.files}
+    text = Path(path).read_text(encoding="utf-8")
+    return Planned(text, bench.proven(bench.program(program)).program, tables=tables)
+
+
+def _proven(text: str, name: str) -> Program:
+    bench = Workbench(name, text)
+    return bench.proven(bench.program()).program
+
+
+def _beside(path: str | Path) -> Path:
+    return Path(f"{path}.npz")
+
+
+class Step:
+    """One training step at a time; parameters and optimizer state stay on their devices between calls."""
+
+    def __init__(
+        self, program: Program, start: Mapping[str, Tensor], allow: frozenset[str], seed: int, dtype: torch.dtype | None
+    ) -> None:
+        self.program, self.graph = program, program.graph
+        self.inputs = [t.name for t in self.graph.of_kind("input")]
+        self.executor: InProcess | Rank
+        if _under_torchrun():
+            if not dist.is_initialized():
+                dist.init_process_group("gloo")
+            self.executor = Rank(program, dtype, seed, allow)
+        else:
+            self.executor = InProcess(program, dtype, seed, allow)
+        self.executor.load(_Start(start, Initial(self.graph, seed, dtype)))
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Run one step on a global batch, by input names or in their order; returns the loss, a scalar.
+
+        Raises HapError: HAP706 a tensor that is missing or has another shape, HAP704 an index out of range.
+        """
+        named = self.named(batch)
+        with torch.no_grad():
+            if isinstance(self.executor, InProcess):
+                made = self.executor.step(named)
+                value = self.loss_value(made)
+                return assemble(self.program, value, made[value])
+            goals = self.executor.step(self.executor.feed(named))
+            value = self.loss_value(goals)
+            coordinate = self.program.layout.coordinates[self.executor.rank]
+            counts = all(coordinate[a] == 0 for a, p in enumerate(value.placement) if p.kind == "R")
+            total = goals[value].clone() if counts else torch.zeros_like(goals[value])
+            dist.all_reduce(total)
+            return total
+
+    def loss_value(self, made: Iterable[Value]) -> Value:
+        return [v for v in made if v.tensor == self.graph.loss][-1]
+
+    def named(self, batch: Batch) -> dict[str, Tensor]:
+        if isinstance(batch, Mapping):
+            return dict(batch)
+        row = [batch] if isinstance(batch, Tensor) else list(batch)
+        if len(row) != len(self.inputs):
+            raise error("HAP706", f"a batch of {len(row)} tensors for the inputs {', '.join(self.inputs)}", help="give them in this order, or by name")
+        return dict(zip(self.inputs, row, strict=True))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and buffers by the module's names, whole; under torchrun on the first rank, elsewhere none."""
+        found: dict[str, Tensor] = {}
+        for value in self.executor.held:
+            if self.graph.tensors[value.tensor].kind == "state":
+                continue
+            whole = self.whole(value)
+            if whole is not None:
+                found[weights.plain(value.tensor)] = whole
+        return found
+
+    def whole(self, value: Value) -> Tensor | None:
+        if isinstance(self.executor, InProcess):
+            return assemble(self.program, value, self.executor.held[value])
+        from hapdsl.run.train import collect
+
+        return collect(self.executor, value, self.executor.held[value])
+
+    def write_back(self, module: nn.Module) -> None:
+        """Put the trained parameters into the module, on the first rank."""
+        weights.into_module(module, self.state_dict())
+
+
+class _Start(Mapping[str, Tensor]):
+    """The module's tensors, and first values of what it doesn't have (optimizer state)."""
+
+    def __init__(self, given: Mapping[str, Tensor], otherwise: Initial) -> None:
+        self.given, self.otherwise = given, otherwise
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.given[name] if name in self.given else self.otherwise[name]
+
+    def __iter__(self) -> Any:
+        return iter(self.otherwise)
+
+    def __len__(self) -> int:
+        return len(self.otherwise)
+
+
+def _under_torchrun() -> bool:
+    return dist.is_available() and (dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) > 1)
+
+

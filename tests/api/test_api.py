@@ -1,0 +1,143 @@
+"""plan, compile, step, save, load: beside plain PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import hapdsl
+from hapdsl.lang.diagnostics import HapError
+from tests.api.custom import OPS, Net
+from tests.importing import modules
+
+ROOT = Path(__file__).parents[2]
+CLUSTER = """
+cluster three {
+    device fast { compute = 8 GFLOP/s, memory = 2 GiB, bandwidth = 8 GB/s }
+    device slow { compute = 3 GFLOP/s, memory = 2 GiB, bandwidth = 4 GB/s }
+    node host = 1 * fast, 2 * slow over { bandwidth = 90 GB/s, latency = 1 us }
+}
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    (tmp_path / "three.hap").write_text(CLUSTER)
+    return str(tmp_path / "three.hap")
+
+
+def loader() -> DataLoader:
+    torch.manual_seed(3)
+    return DataLoader(TensorDataset(torch.randn(40, 8), torch.randint(4, (40,))), batch_size=8)
+
+
+def eager(module: torch.nn.Module, lr: float) -> list[float]:
+    optimizer = torch.optim.Adam(module.parameters(), lr=lr)
+    losses = []
+    for x, label in loader():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(module(x), label)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def test_a_training_script(cluster: str):
+    """DataLoader, five steps of Adam, weights back into the module."""
+    module = modules.mlp()
+    other = copy.deepcopy(module)
+    x, label = next(iter(loader()))
+    plan = hapdsl.plan(module, {"x": x, "label": label}, cluster, loss="cross_entropy", optimizer="adam(lr = 0.01)")
+    step = plan.compile(module)
+    losses = [float(step(batch)) for batch in loader()]
+    assert losses == pytest.approx(eager(other, 0.01), abs=1e-5)
+    step.write_back(module)
+    for a, b in zip(module.parameters(), other.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+    assert step.state_dict().keys() == module.state_dict().keys()
+    assert plan.cost_s is not None and plan.bound_s is not None and 0 < plan.bound_s <= plan.cost_s
+
+
+def test_save_and_load(cluster: str, tmp_path: Path):
+    module = modules.transformer()
+    batch = {n: torch.randint(50, (4, 8)) for n in ("tokens", "labels")}
+    plan = hapdsl.plan(module, batch, cluster, gap=1.0)
+    plan.save(tmp_path / "plan.hap")
+    again = hapdsl.load(tmp_path / "plan.hap")
+    assert again.text == plan.text
+    first, second = (float(p.compile(module)(batch)) for p in (plan, again))
+    assert first == second == pytest.approx(float(module(**batch)["loss"].detach()), abs=1e-5)
+
+
+def test_a_custom_op(cluster: str, tmp_path: Path):
+    """A function of the user's own, declared in a file of the user's own."""
+    (tmp_path / "ops.hap").write_text(OPS)
+    module = Net()
+    other = copy.deepcopy(module)
+    x, label = next(iter(loader()))
+    wishes = {"loss": "cross_entropy", "optimizer": "adam(lr = 0.01)", "ops": tmp_path / "ops.hap"}
+    plan = hapdsl.plan(module, {"x": x, "label": label}, cluster, **wishes)
+    assert "op softsign(" in plan.text and "op softsign_grad(" in plan.text
+    step = plan.compile(module, allow=["tests.api.custom"])
+    assert [float(step(batch)) for batch in loader()] == pytest.approx(eager(other, 0.01), abs=1e-5)
+
+
+def test_without_the_declaration_the_function_is_named(cluster: str):
+    with pytest.raises(HapError) as stop:
+        hapdsl.plan(Net(), "x : f32[batch = 8, 8]; label : i64[batch]", cluster, loss="cross_entropy")
+    assert [d.code for d in stop.value.diagnostics] == ["HAP874"]
+    assert "hapdsl_tests.softsign" in str(stop.value)
+
+
+def test_a_batch_that_does_not_fit(cluster: str):
+    module = modules.mlp()
+    x, label = next(iter(loader()))
+    step = hapdsl.plan(module, {"x": x, "label": label}, cluster, loss="cross_entropy", gap=1.0).compile(module)
+    for batch in ((x,), (x[:4], label[:4])):
+        with pytest.raises(HapError) as stop:
+            step(batch)
+        assert [d.code for d in stop.value.diagnostics] == ["HAP706"]
+    with pytest.raises(HapError):
+        step((x, label + 4))
+
+
+def test_importing_hapdsl_is_light():
+    script = "import sys, hapdsl; hapdsl.__version__; assert not {'torch', 'numpy', 'lark'} & set(sys.modules); hapdsl.plan; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
+
+
+def test_under_torchrun(cluster: str, tmp_path: Path):
+    """Three processes, one a device: the same losses as one process."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, torch, hapdsl\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from tests.importing import modules\n"
+        "torch.manual_seed(0)\n"
+        "module = modules.mlp()\n"
+        "batch = {'x': torch.randn(8, 8), 'label': torch.randint(4, (8,))}\n"
+        f"step = hapdsl.load({str(tmp_path / 'plan.hap')!r}).compile(module)\n"
+        "losses = [float(step(batch)) for _ in range(3)]\n"
+        "held = step.state_dict()\n"
+        "if torch.distributed.get_rank() == 0: print('losses', *losses, len(held))\n"
+    )
+    torch.manual_seed(0)
+    module = modules.mlp()
+    batch = {"x": torch.randn(8, 8), "label": torch.randint(4, (8,))}
+    plan = hapdsl.plan(module, batch, cluster, loss="cross_entropy", gap=1.0)
+    plan.save(tmp_path / "plan.hap")
+    step = plan.compile(module)
+    wanted = [float(step(batch)) for _ in range(3)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", str(script)]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=110, check=True)
+    said = next(line for line in ran.stdout.splitlines() if line.startswith("losses")).split()
+    assert [float(x) for x in said[1:4]] == pytest.approx(wanted, abs=1e-6)
+    assert said[4] == "4"
