@@ -178,7 +178,7 @@ OPTIMIZERS: dict[str, tuple[str, Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
 def with_optimizer(name: str, optimizer: str, settings: dict[str, Any]) -> TrainingGraph:
-    text, changed = re.subn(r"train loss with .*", f"train loss with {optimizer}", source(name))
+    text, changed = re.subn(r"train loss with .*(\n *group .*)*", f"train loss with {optimizer}", source(name))
     assert changed == 1
     bundle = load_text(text, f"{name}.hap", MODELS)
     return build(bundle.models[name], bundle.defs, operators(bundle.ops), settings)
@@ -212,6 +212,14 @@ def test_three_steps_of_each_model(name: str) -> None:
     for key in ("adamw-all", "momentum"):
         text, theirs = OPTIMIZERS[key]
         agree_after(with_optimizer(name, text, EXAMPLES[name][1]), name, theirs, 3)
+
+
+@pytest.mark.parametrize("name", ["llama", "mixtral"])
+def test_norms_do_not_decay(name: str) -> None:
+    graph = example(name, **EXAMPLES[name][1])
+    decay = {n.inputs[0]: n.instance.attributes["weight_decay"] for n in graph.nodes if n.section == "update"}
+    assert {p for p, by in decay.items() if by == 0} == {p for p in decay if "norm" in p}
+    assert set(decay.values()) == {0, 0.1}
 
 
 def test_every_example_model_is_tried() -> None:
