@@ -72,6 +72,7 @@ class Builder:
         self.here: Node | None = None
         self.known_outputs: list[tuple[str, Value]] = []
         self.base: dict[Node, Node] = {}  # what a view looks at
+        self.tabled: dict[Node, int] = {}
         self.tables: dict[str, torch.Tensor] = {}  # constants that no number says
 
     # -- the passes ----------------------------------------------------------------
@@ -125,6 +126,15 @@ class Builder:
         shape = tuple(node.meta["val"].shape) if isinstance(node.meta.get("val"), torch.Tensor) else ()
         dims = tuple((self.atom((node.name, "constant", d), n),) for d, n in enumerate(shape))
         return Constant(self.constants, node, resolved(dims))
+
+    def constant_name(self, node: Node) -> str:
+        """A name beside the parameters of the module that computes a constant."""
+        path = origin(node).path
+        words = [n for n in self.traced.graph.nodes if n in self.tabled and origin(n).path == path]
+        if node not in self.tabled:
+            self.tabled[node] = len(words)
+        number = f"{self.tabled[node] + 1}" if self.tabled[node] else ""
+        return f"{path}.constant{number}" if path else f"constant{number}"
 
     def called(self, node: Node) -> Any:
         name = str(node.target)
@@ -248,12 +258,13 @@ class Builder:
         /,
         *,
         inner: bool = False,
+        called: str = "",
         **attributes: Any,
     ) -> Value:
         """Write one statement with one result."""
         result = Tensor()
         shapes = [v.stored for v in operands]
-        statement = Statement(op, [v.tensor for v in operands], attributes, result, self.origin, inner, shapes, stored)
+        statement = Statement(op, [v.tensor for v in operands], attributes, result, self.origin, inner, shapes, stored, called=called)
         result.statement = statement
         self.statements.append(statement)
         return Value(result, dims, stored, dtype or operands[0].dtype)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hapdsl.importing import example as examples
-from hapdsl.importing import on_declared, on_experts, on_images, on_layout, on_matrices, on_numbers
+from hapdsl.importing import on_declared, on_experts, on_images, on_layout, on_masks, on_matrices, on_numbers
 from hapdsl.importing.build import Builder
 from hapdsl.importing.clean import clean
 from hapdsl.importing.handlers import HANDLERS
@@ -23,7 +23,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.print import to_text
 
-assert on_experts and on_images and on_layout and on_matrices and on_numbers  # they fill the table of handlers
+assert on_experts and on_images and on_masks and on_layout and on_matrices and on_numbers  # they fill the table of handlers
 
 LOSSES: Mapping[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,
@@ -95,8 +95,8 @@ def import_module(
     shapes = {d.name: d.shape for d in builder.declared.values() if d.kind != "input" and id(d.tensor) in read}
     tables = {n: t for n, t in builder.tables.items() if n in shapes}
     used = {s.op for s in live} & set(declared)  # with them their gradients, which the file declares, too
-    items: tuple[nodes.Op | nodes.Model, ...] = (*(replace(op, gap=k > 0) for k, op in enumerate(blocks if used else ())), model)
-    items = (*items[:-1], replace(model, gap=len(items) > 1))
+    blocks_first: tuple[nodes.Op | nodes.Def | nodes.Model, ...] = (*(blocks if used else ()), *writer.defs, model)
+    items = tuple(replace(block, gap=k > 0) for k, block in enumerate(blocks_first))
     return Imported(to_text(nodes.File(items)), name, shapes, tables, list(dict.fromkeys(unused)), len(live))
 
 

@@ -97,6 +97,8 @@ def find_parts(symbols: Symbols, statements: Sequence[Statement], declared: Mapp
             _name_dim(symbols, table.dims[1], "d")
         if s.op == "top_k_gate":
             _name_dim(symbols, s.shapes[0][2], "experts")
+        if s.op == "bmm" and len(s.shapes[0]) == 4 and any(a.twin for a in s.shapes[0][-1]) and len(s.shapes[1][-1]) == 1:
+            symbols.name(s.shapes[1][-1][0], "head_dim")
         if s.op == "attention" or (s.op in ("bmm", "bmm_nt") and s.shapes[0][-1:] and not any(a.twin for a in s.shapes[0][-1])):
             _name_heads(symbols, s)
     for s in statements:

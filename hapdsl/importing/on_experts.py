@@ -196,7 +196,7 @@ def sent(b: Builder, x: Value, gate: Gate) -> Value:
     x = b.fits(replace(x, dims=(batch, positions, x.dims[-1])), (batch, positions, x.dims[-1]))
     stored: Layout = (batch, experts, slots, x.dims[-1])
     spec = Notation((dispatch.stored, x.stored), stored, letters=True)
-    return b.emit("einsum", [dispatch, x], ((*batch, *experts, *slots), x.dims[-1]), stored, x.dtype, spec=spec)
+    return b.emit("einsum", [dispatch, x], ((*batch, *experts, *slots), x.dims[-1]), stored, x.dtype, called="sent", spec=spec)
 
 
 def back(b: Builder, way: Way) -> Value:

@@ -121,7 +121,7 @@ def batch_norm(
     if training:
         middle, square = b.emit_many("batch_norm_stats", [x], [(stats, stats), (stats, stats)], ("mean", "square"))
         spread = b.emit("sub", [square, b.emit("mul", [middle, middle], stats, stats, inner=True)], stats, stats, inner=True)
-        variance = b.emit("relu", [spread], stats, stats)
+        variance = b.emit("relu", [spread], stats, stats, called="var")
     else:
         found: list[Value] = []
         for held in (mean, var):

@@ -241,7 +241,7 @@ def table(b: Builder, x: Constant) -> Value:
     """A constant that no number says: a frozen tensor, whose values come with the module's weights."""
     if not isinstance(x, Constant):
         raise b.refuse("an operand that is no tensor")
-    name = b.traced.names[x.node.name][1] if x.node.op == "placeholder" else f"constant.{x.node.name}"
+    name = b.traced.names[x.node.name][1] if x.node.op == "placeholder" else b.constant_name(x.node)
     try:
         tensor = x.tensor
     except NotImplementedError as problem:

@@ -273,6 +273,10 @@ def attention(
             causal, mask = True, None
         elif mask.is_everything():
             mask = None
+    keys = keys_of(b, q, k, mask)
+    if keys is not None:
+        mask = None
+        q, k, v = (fresh(x) for x in (q, k, v))
     width = size(q.dims[3])
     factor = 1.0 if scale is None else scale * math.sqrt(width)
     if mask is not None:
@@ -282,9 +286,23 @@ def attention(
     batch, heads = q.dims[0], q.dims[1]
     q, k, v = b.logical(q), shared_heads(b, k), shared_heads(b, v)
     stored: Layout = (batch, heads, q.dims[2], v.dims[3])
+    operands = [q, k, v] if keys is None else [q, k, v, b.fits(fresh(keys), (batch, k.dims[2]))]
     if causal:
-        return b.emit("attention", [q, k, v], stored, stored, causal=True)
-    return b.emit("attention", [q, k, v], stored, stored)
+        return b.emit("attention", operands, stored, stored, causal=True)
+    return b.emit("attention", operands, stored, stored)
+
+
+def keys_of(b: Builder, q: Value, k: Value, mask: Any) -> Value | None:
+    """A mask of true and false that says which keys exist, [batch, 1, 1, keys], for all heads and queries alike; else None."""
+    if not isinstance(mask, Value) or mask.dtype in FLOATS or len(mask.dims) != 4:
+        return None
+    mask = fresh(mask)
+    held = {id(a) for a in mask.atoms}
+    if {id(a) for a in (*mask.dims[0], *mask.dims[3])} != held:
+        return None
+    b.tie(mask.dims[0], q.dims[0])
+    b.tie(mask.dims[3], k.dims[2])
+    return replace(fresh(mask), dims=(mask.dims[0], mask.dims[3]))
 
 
 def shared_heads(b: Builder, x: Value) -> Value:

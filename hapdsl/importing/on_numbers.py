@@ -243,6 +243,7 @@ def cross_entropy(
     for own, given in zip(others, label.dims, strict=True):
         b.tie(own, given)
     z, label = fresh(z), fresh(label)
+    z = b.fits(z, tuple(d for d in z.stored if d))
     z = b.last(z, [leaves(classes)])
     label = b.fits(label, z.stored[:-1])
     operands = [z, label]

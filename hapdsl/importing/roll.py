@@ -32,11 +32,19 @@ class Rolled:
     last: dict[Tensor, Tensor]
 
 
-Piece = Run | Rolled
+@dataclass
+class Layer:
+    """One numbered layer by itself, `path` with its number."""
+
+    path: str
+    statements: list[Statement]
+
+
+Piece = Run | Rolled | Layer
 
 
 def roll(statements: Sequence[Statement], declared: Mapping[str, Declared], shown: Shown, outputs: set[int], scope: str = "") -> list[Piece]:
-    """Statements in pieces. Cost: linear in statements, times the depth of module paths."""
+    """Statements in pieces. A layer of a run that is no repeat is a piece by itself. Cost: linear in statements, times the depth of module paths."""
     pieces: list[Piece] = []
     for path, turns in _segments(statements, scope):
         if path is None:
@@ -47,8 +55,14 @@ def roll(statements: Sequence[Statement], declared: Mapping[str, Declared], show
             pieces.append(rolled)
         else:
             for k, turn in enumerate(turns):
-                pieces.extend(roll(turn, declared, shown, outputs | _read_outside(turn, statements), f"{path}.{k}."))
+                inner = roll(turn, declared, shown, outputs | _read_outside(turn, statements), f"{path}.{k}.")
+                pieces.extend(inner if any(isinstance(p, Rolled) for p in inner) else [Layer(f"{path}.{k}", turn)])
     return list(_joined(pieces))
+
+
+def loose(pieces: Sequence[Piece], keep: Callable[[Layer], bool]) -> list[Piece]:
+    """The pieces, with layers that aren't to be kept among the statements around them."""
+    return list(_joined([p if not isinstance(p, Layer) or keep(p) else Run(p.statements) for p in pieces]))
 
 
 def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:

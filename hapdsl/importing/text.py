@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hapdsl.importing import defs
 from hapdsl.importing.build import Builder
 from hapdsl.importing.names import Symbols, notation, sizes
-from hapdsl.importing.roll import Piece, Rolled, Run, roll
+from hapdsl.importing.roll import Layer, Piece, Rolled, Run, loose, roll
 from hapdsl.importing.values import Declared, Either, Extent, Notation, Root, Sizes, Statement, Tensor, Value
 from hapdsl.lang import nodes
 from hapdsl.lang.inline import inline
+from hapdsl.theory.library import standard
 
 # Words that can't begin a statement with another meaning, and names that hapdsl makes itself.
 KEYWORDS = {
@@ -43,6 +45,9 @@ class Writer:
                 self.readers[id(t)] = self.readers.get(id(t), 0) + 1
         self.counts: dict[str, str] = {}
         self.carried_names: dict[int, str] = {}
+        self.defs: list[nodes.Def] = []
+        self.layers: dict[str, defs.Layer] = {}
+        self.calls: dict[str, tuple[str, list[nodes.Expr]]] = {}
         self.roles = {id(t): w for s in statements if s.op == "attention" for t, w in zip(s.operands, "qkv", strict=False)}
         paths = [s.origin.path for s in statements]
         inner = {p.rpartition(".")[0] for p in paths}
@@ -58,15 +63,21 @@ class Writer:
         for word, v in outputs:
             if id(v.tensor) not in self.names:
                 self.names[id(v.tensor)] = self.free(word)
-        pieces = roll(self.statements, self.declared, self.shown, kept)
+        pieces = self.define(roll(self.statements, self.declared, self.shown, kept), kept)
         self.count_turns(pieces)
-        rolled = {f"{p.path}." for p in pieces if isinstance(p, Rolled)}
+        rolled = {f"{p.path}." for p in pieces if not isinstance(p, Run)}
         used = {id(t) for s in self.statements for t in s.operands}
         top = [d for d in self.declared.values() if id(d.tensor) in used and not d.name.startswith(tuple(rolled))]
         body: list[nodes.Statement] = [*self.inputs(top), *self.declarations(top, "")]
         self.name_carried(pieces, kept)
         for piece in pieces:
-            body.extend(self.run(piece.statements, "", self.taken) if isinstance(piece, Run) else self.repeat(piece))
+            match piece:
+                case Run(statements=statements):
+                    body.extend(self.run(statements, "", self.taken))
+                case Rolled():
+                    body.extend(self.repeat(piece))
+                case Layer(path=path):
+                    body.append(self.called(path))
         if loss is not None and self.optimizer is not None:
             shown = [self.names[id(v.tensor)] for _, v in outputs if v.tensor.statement is not None]
             body.extend([nodes.Output(tuple(shown))] if shown else [])
@@ -76,6 +87,71 @@ class Writer:
             body.append(nodes.Output(tuple(dict.fromkeys(shown))))
         parameters = (*self.symbols.parameters(), *(nodes.Parameter(n, nodes.Number(int(v))) for n, v in self.counts.items()))
         return nodes.Model(name, parameters, tuple(body), leading=tuple(note))
+
+    # -- defs --------------------------------------------------------------------------------
+
+    def define(self, pieces: list[Piece], kept: set[int]) -> list[Piece]:
+        """Layers that are alike but for numbers become calls of one def; the others go with the statements around them."""
+        found: dict[str, list[defs.Layer]] = {}
+        for piece in pieces:
+            if isinstance(piece, Layer) and len(piece.statements) >= defs.SHORTEST:
+                layer = self.layer(piece, kept)
+                found.setdefault(layer.key, []).append(layer)
+        for layers in found.values():
+            if len(layers) < 2:
+                continue
+            name = self.def_name(layers[0].path)
+            tensors = [f"x{k + 1}" if k else "x" for k in range(len(layers[0].reads))]
+            definition = defs.define(name, layers, tensors, list(self.symbols.values))
+            self.defs.append(definition.block)
+            for layer in layers:
+                self.layers[layer.path] = layer
+                self.calls[layer.path] = (name, definition.arguments[layer.path])
+        return loose(pieces, lambda p: p.path in self.calls)
+
+    def layer(self, piece: Layer, kept: set[int]) -> defs.Layer:
+        """A layer as the body of a def."""
+        scope = f"{piece.path}."
+        made = {id(t) for s in piece.statements for t in s.makes}
+        read: dict[int, Tensor] = {}
+        for s in piece.statements:
+            for t in s.operands:
+                if id(t) not in made and not (t.statement is None and t.name.startswith(scope)):
+                    read.setdefault(id(t), t)
+        inside = {id(s) for s in piece.statements}
+        outside = kept | {id(t) for s in self.statements if id(s) not in inside for t in s.operands}
+        returns = [t for s in piece.statements for t in s.makes if id(t) in outside]
+        names, taken = dict(self.names), set(self.taken)
+        self.names.update({id(t): f"x{k + 1}" if k else "x" for k, t in enumerate(read.values())})
+        for t in returns:
+            self.names.pop(id(t), None)
+        own = [d for d in self.declared.values() if d.name.startswith(scope)]
+        here = {*self.symbols.values, *(self.names[i] for i in read), *(d.name[len(scope) :] for d in own)}
+        body = (*self.declarations(own, scope), *self.run(piece.statements, scope, here))
+        inner = [self.names[id(t)] for t in returns]
+        self.names, self.taken = names, taken
+        return defs.Layer(piece.path, body, list(read.values()), returns, inner)
+
+    def def_name(self, path: str) -> str:
+        """After the class of the layer's module."""
+        try:
+            word = type(self.builder.traced.module.get_submodule(path)).__name__.lower()
+        except AttributeError:
+            word = "layer"
+        taken = {d.name for d in self.defs} | set(standard())
+        return next(w for w in (word, *(f"{word}{k}" for k in range(2, 999))) if w not in taken)
+
+    def called(self, path: str) -> nodes.Statement:
+        layer = self.layers[path]
+        name, numbers = self.calls[path]
+        targets = []
+        for k, t in enumerate(layer.returns):
+            if id(t) not in self.names:
+                self.names[id(t)] = self.free(path if k == len(layer.returns) - 1 else f"{path}.{layer.names[k]}")
+            targets.append(self.names[id(t)])
+        tensors = [nodes.Name(self.local(t, "")) for t in layer.reads]
+        args = tuple(nodes.Arg(None, e) for e in (*tensors, *numbers))
+        return nodes.Assign(tuple(targets), nodes.Call(name, args), path)
 
     def count_turns(self, pieces: Iterable[Piece]) -> None:
         """One repeat: its turns are the parameter `layers`. Of several, each has the number itself."""
@@ -163,7 +239,7 @@ class Writer:
         path = s.origin.path
         path = path[len(scope) :] if path.startswith(scope) else "" if scope.startswith(path + ".") else path
         words = [w for w in path.split(".") if w]
-        op = NOUNS.get(s.op, s.op)
+        op = s.called or NOUNS.get(s.op, s.op)
         if id(s) in self.leaf and words:
             return self.shortest(words)
         return op if not words or words[-1].isdigit() else f"{words[-1]}.{op}"

@@ -107,6 +107,7 @@ class Statement:
     made: Layout = ()
     results: list[Tensor] = field(default_factory=list)  # of an operator that makes several; `result` is the first
     words: tuple[str, ...] = ()  # what these are called
+    called: str = ""  # what the result is called, where its operator says little
 
     @property
     def makes(self) -> list[Tensor]:
@@ -141,4 +142,4 @@ def letter_count(layouts: Sequence[Layout]) -> int:
     return len({id(d[0]) for layout in layouts for d in layout if d})
 
 
-__all__ = ["Atom", "Declared", "Either", "Extent", "Followed", "Layout", "Notation", "Root", "Sizes", "Statement", "Tensor", "Value", "flat", "resolved"]
+__all__ = ["Atom", "Declared", "Dim", "Either", "Extent", "Followed", "Layout", "Notation", "Root", "Sizes", "Statement", "Tensor", "Value", "flat", "resolved"]

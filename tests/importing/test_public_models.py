@@ -80,6 +80,18 @@ def test_language_models(make: Callable[[], nn.Module], example: str, distribute
     assert trip.loss_diff < 1e-5 and trip.weight_diff < 1e-5
 
 
+@pytest.mark.parametrize(("make", "causal"), [(public.bert, False), (public.gpt2, True)])
+def test_padded_batches(make: Callable[[], nn.Module], causal: bool):
+    """An attention mask among the inputs; padding doesn't count."""
+    batch = tokens() | {"attention_mask": torch.ones(2, 8, dtype=torch.int64)}
+    batch["attention_mask"][1, 5:] = 0
+    batch["labels"][1, 5:] = -100
+    example = public.TOKENS + "; attention_mask : i64[batch, seq]" + ("; use_cache = false" if causal else "")
+    trip = round_trip(make(), example, batch, dtype=torch.float32, distributed=False)
+    assert trip.loss_diff < 1e-5 and trip.weight_diff < 1e-5
+    assert ("causal = true" in trip.imported.text) == causal
+
+
 @pytest.mark.parametrize("make", [public.bert, public.gpt2, public.llama])
 def test_language_models_in_double(make: Callable[[], nn.Module]):
     module = exact_norms(make())
@@ -144,6 +156,17 @@ def test_gpt2_at_12_and_24_layers():
 def test_gpt2_at_another_batch_and_length():
     trip = round_trip(public.gpt2(), CACHED, tokens(3, 13), own_loss, torch.float32, {"batch": 3, "seq": 13}, distributed=False)
     assert trip.loss_diff < 1e-5 and trip.weight_diff < 1e-5
+
+
+def test_alike_layers_that_are_no_repeat_become_defs():
+    """ResNet's stages differ in their channels, T5's first block has the bias of positions: one def, called for each."""
+    text = import_module(public.resnet50(), public.IMAGES, loss="cross_entropy").text
+    assert "def bottleneck(x, n1, n2) {" in text
+    assert "layer3.5 = bottleneck(layer3.4, 256, 1024) as layer3.5" in text
+    assert text.count("\n") < 150
+    t5 = import_module(public.t5_encoder(), "input_ids : i64[batch = 2, seq = 8]").text
+    assert "encoder.block.1 = t5block(" in t5 and "encoder.block.2 = t5block(encoder.block.1," in t5
+    assert t5.count("param encoder.block.") == 9  # those of block 0
 
 
 def test_fused_projections_are_apart():
