@@ -1,8 +1,22 @@
 """Hardware: clusters from text or from a guess, as numbers the cost model reads."""
 
 from hapdsl.cluster.builder import build
-from hapdsl.cluster.hardware import Cluster, Curve, Device, Host, Link
+from hapdsl.cluster.hardware import Cluster, Curve, Device
 from hapdsl.cluster.library import check_devices, with_devices
+from hapdsl.cluster.links import Host, Link
 from hapdsl.cluster.machine import guess
+from hapdsl.cluster.wiring import Hop, Wiring
 
-__all__ = ["Cluster", "Curve", "Device", "Host", "Link", "build", "check_devices", "guess", "with_devices"]
+__all__ = [
+    "Cluster",
+    "Curve",
+    "Device",
+    "Hop",
+    "Host",
+    "Link",
+    "Wiring",
+    "build",
+    "check_devices",
+    "guess",
+    "with_devices",
+]

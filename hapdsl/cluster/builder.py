@@ -4,7 +4,7 @@ Codes: HAP401 no devices, HAP402 an unknown name, HAP403 a name given twice, HAP
 unknown setting, HAP406 a setting given twice, HAP407 no unit, HAP408 a quantity out of range, HAP409 a
 missing `network`, HAP410 a node that no network reaches, HAP411 several devices or nodes and nothing between them,
 HAP412 a count, HAP413 `virtual`, HAP414 a measured table, HAP415 an unknown collective, HAP416 (a warning) a device
-that no node has. Wrong units keep the codes of `lang.units` (HAP490 to HAP492).
+that no node has, HAP418 bits where bytes are meant, HAP419 an uplink without a network. Wrong units keep the codes of `lang.units` (HAP490 to HAP492).
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hapdsl.cluster.hardware import Cluster, Device, Host, Link
+from hapdsl.cluster.hardware import Cluster, Device
+from hapdsl.cluster.links import Host, Link
 from hapdsl.cluster.measured import read_measured
-from hapdsl.cluster.settings import read_device, read_link
+from hapdsl.cluster.settings import read_device, read_link, read_uplink
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.nodes import Span
@@ -43,6 +44,7 @@ class _Builder:
         self.kinds: dict[str, Device | None] = {}
         self.hosts: dict[str, nodes.HostNode] = {}
         self.links: dict[str, Link | None] = {}
+        self.uplinks: dict[str, float | None] = {}
 
     def fail(self, code: str, message: str, span: Span, help: str) -> None:
         self.report.add(code, message, span, help)
@@ -56,6 +58,7 @@ class _Builder:
             self.declare(host.name, host.span)
             self.hosts[host.name] = host
             self.links[host.name] = self.host_link(host)
+            self.uplinks[host.name] = read_uplink(host.uplink, f"node '{host.name}'", host.span, self.report)
         measured = read_measured([s for s in body if isinstance(s, nodes.Measured)], self.report)
         parts, network = self.network([s for s in body if isinstance(s, nodes.Network)])
         self.warn_unused()
@@ -69,7 +72,7 @@ class _Builder:
         for label, name in _labels(parts):
             first = len(devices)
             devices.extend(self.devices_of(self.hosts[name], label))
-            hosts.append(Host(label, tuple(range(first, len(devices))), self.links[name]))
+            hosts.append(Host(label, tuple(range(first, len(devices))), self.links[name], self.uplinks[name]))
         return Cluster(self.cluster.name, tuple(devices), tuple(hosts), network, measured)
 
     def declare(self, name: str, span: Span) -> None:
@@ -131,6 +134,10 @@ class _Builder:
             listed = ", ".join(f"1 * {name}" for name in self.hosts)
             help = f"add `network {listed} over {{ bandwidth = 10 Gbit/s, latency = 50 us }}`"
             self.fail("HAP409", message, self.cluster.span, help)
+        for host in self.hosts.values():
+            if host.uplink:
+                message = f"the uplink of node '{host.name}' leads nowhere: there is no network"
+                self.fail("HAP419", message, host.uplink[0].span, "add a `network`, or leave it out")
         return [nodes.Part(count=1, name=name) for name in self.hosts], None
 
     def reached(self, network: nodes.Network) -> tuple[Sequence[nodes.Part], Link | None]:

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hapdsl.cluster.links import Host, Link
+from hapdsl.cluster.wiring import Wiring, wire
 
 Floats = NDArray[np.float64]
 
@@ -37,22 +39,6 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """What joins the devices of one collective.
-
-    `bandwidth` (bytes/s) and `latency` (seconds) are those of the slowest hop. `sharers` is the largest number of
-    these devices that stand behind one network card: it matters where every device talks to every other one.
-    """
-
-    bandwidth: float
-    latency: float
-    sharers: int = 1
-
-
-NO_LINK = Link(math.inf, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
 class Curve:
     """Measured seconds at some sizes in bytes, both ascending: straight lines between the points and beyond the last.
 
@@ -67,15 +53,6 @@ class Curve:
         k = min(max(int(np.searchsorted(xs, size, side="right")), 1), len(xs) - 1)
         slope = (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
         return max(0.0, ys[k - 1] + slope * (size - xs[k - 1]))
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One node: the numbers of its devices, and the link that joins them (None where it has a single device)."""
-
-    name: str
-    devices: tuple[int, ...]
-    link: Link | None = None
 
 
 @dataclass(frozen=True)
@@ -96,54 +73,25 @@ class Cluster:
     def __len__(self) -> int:
         return len(self.devices)
 
-    def link(self, devices: Sequence[int]) -> Link:
-        """The link of one group of devices that communicates alone. Cost: O(devices); cached."""
+    def link(self, devices: Sequence[int]) -> Wiring:
+        """What joins one group of devices that communicates alone. Cost: O(devices); cached."""
         return self.links((tuple(devices),))[0]
 
-    def links(self, groups: Iterable[Sequence[int]]) -> tuple[Link, ...]:
-        """One link per group, where all groups communicate at once.
-
-        A hop inside a node counts where a group has several devices of that node; it is taken as one link per device.
-        The network counts where a group spans nodes; a node has one network card, so groups that leave the same
-        node at once share its bandwidth. Cost: O(devices); cached.
-        """
+    def links(self, groups: Iterable[Sequence[int]]) -> tuple[Wiring, ...]:
+        """What joins each group, where all groups communicate at once (`hapdsl.cluster.wiring`). Cost: O(devices); cached."""
         key = tuple(tuple(g) for g in groups)
         found = self._links.get(key)
         if found is None:
-            found = self._links[key] = self._find_links(key)
+            found = self._links[key] = wire(self.nodes, self.network, self._node_of, key)
         return found
 
     @cached_property
-    def _links(self) -> dict[tuple[tuple[int, ...], ...], tuple[Link, ...]]:
+    def _links(self) -> dict[tuple[tuple[int, ...], ...], tuple[Wiring, ...]]:
         return {}
 
     @cached_property
     def _node_of(self) -> dict[int, int]:
         return {d: k for k, node in enumerate(self.nodes) for d in node.devices}
-
-    def _find_links(self, groups: tuple[tuple[int, ...], ...]) -> tuple[Link, ...]:
-        members: list[dict[int, int]] = []
-        leaving: dict[int, int] = {}
-        for group in groups:
-            count: dict[int, int] = {}
-            for d in group:
-                count[self._node_of[d]] = count.get(self._node_of[d], 0) + 1
-            members.append(count)
-            if len(count) > 1:
-                for node in count:
-                    leaving[node] = leaving.get(node, 0) + 1
-        return tuple(self._join(count, leaving) for count in members)
-
-    def _join(self, count: dict[int, int], leaving: dict[int, int]) -> Link:
-        hops = [self.nodes[k].link or NO_LINK for k, n in count.items() if n > 1]
-        sharers = 1
-        if len(count) > 1:
-            network = self.network or NO_LINK
-            hops.append(Link(network.bandwidth / max(leaving[k] for k in count), network.latency))
-            sharers = max(count.values())
-        if not hops:
-            return NO_LINK
-        return Link(min(h.bandwidth for h in hops), max(h.latency for h in hops), sharers)
 
     def kinds(self) -> list[list[int]]:
         """Devices that nothing tells apart, grouped: the same speed, memory and launch, in nodes that are alike.
@@ -156,7 +104,7 @@ class Cluster:
             mates = sorted(self.devices[m].kind for m in node.devices)
             speeds = tuple(sorted(device.flops.items()))
             hardware = (device.kind, speeds, device.memory, device.bandwidth, device.launch)
-            found.setdefault((*hardware, tuple(mates), node.link), []).append(d)
+            found.setdefault((*hardware, tuple(mates), node.link, node.uplink), []).append(d)
         return list(found.values())
 
     # -- the same as arrays over devices, for the cost model --------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from hapdsl.cluster.hardware import Cluster, Device, Host, Link
+from hapdsl.cluster.hardware import Cluster, Device
+from hapdsl.cluster.links import Host, Link
 
 # One core of a present-day server: two fused multiply-adds of 8 floats each at 2 GHz are 64 GFLOP/s at best, of which
 # framework kernels of middle size reach a quarter. The loopback numbers are those gloo shows between local processes.

@@ -5,27 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hapdsl.cluster.hardware import Curve
+from hapdsl.graph.program import METHODS
 from hapdsl.lang import nodes, units
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.nodes import Quantity, Span
 
 # A collective as such (then the table holds for all its methods), or one method of it.
-MEASURABLE = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "all_gather_padded",
-    "all_gather_grouped",
-    "reduce_scatter_padded",
-    "reduce_scatter_grouped",
-)
+MEASURABLE = (*METHODS, *(f"{kind}_{method}" for kind, methods in METHODS.items() for method in methods))
 MOST_BYTES, MOST_SECONDS = 1e18, 1e6
 
 
 def read_measured(statements: Sequence[nodes.Measured], report: Report) -> dict[str, Curve]:
     """Curves by collective. Reports HAP403 a collective measured twice, HAP408 a point out of range,
-    HAP414 too few points or points that don't grow, HAP415 an unknown collective."""
+    HAP414 too few points or points that don't grow, HAP415 an unknown collective, HAP418 sizes in bits."""
     found: dict[str, Curve] = {}
     for statement in statements:
         kind = statement.kind
@@ -59,6 +51,10 @@ def _points(statement: nodes.Measured, report: Report) -> tuple[tuple[float, flo
 
 
 def _convert(quantity: Quantity, dimension: str, statement: nodes.Measured, report: Report) -> float | None:
+    if dimension == "memory" and "bit" in quantity.unit:
+        what = f"measured {statement.kind}: sizes are counted in bytes, found {quantity.unit}"
+        report.add("HAP418", what, quantity.span, "write `1 MiB = 3 ms`")
+        return None
     try:
         return units.to_si(quantity, dimension)
     except HapError as wrong:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from hapdsl.cluster.hardware import Device, Link
+from hapdsl.cluster.hardware import Device
+from hapdsl.cluster.links import Link
 from hapdsl.lang import nodes, units
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.nodes import Span
@@ -18,10 +19,13 @@ LIMITS: dict[str, tuple[str, float, float]] = {
     "compute": ("compute", 1.0, 1e24),
     "memory": ("memory", 1.0, 1e18),
     "bandwidth": ("bandwidth", 1.0, 1e21),
+    "switch": ("bandwidth", 1.0, 1e21),
     "latency": ("time", 0.0, 3600.0),
     "launch": ("time", 0.0, 3600.0),
 }
-EXAMPLES = {"compute": "14 TFLOP/s", "memory": "16 GiB", "bandwidth": "900 GB/s", "latency": "5 us", "launch": "5 us"}
+EXAMPLES = {
+    "compute": "14 TFLOP/s", "memory": "16 GiB", "bandwidth": "900 GB/s", "switch": "100 Gbit/s", "latency": "5 us", "launch": "5 us",
+}  # fmt: skip
 
 
 def known(
@@ -52,10 +56,10 @@ def required(
 
 
 def amount(
-    name: str, value: nodes.Expr | tuple[nodes.Setting, ...], what: str, span: Span, report: Report
+    name: str, value: nodes.Expr | tuple[nodes.Setting, ...], what: str, span: Span, report: Report, bits: bool = True
 ) -> float | None:
-    """A quantity in SI units; None where it is wrong: HAP407 no quantity, HAP408 out of range, and the
-    codes of `lang.units`."""
+    """A quantity in SI units; None where it is wrong: HAP407 no quantity, HAP408 out of range, HAP418 in bits where they
+    aren't allowed, and the codes of `lang.units`."""
     dimension, low, high = LIMITS[name]
     sign = 1.0
     if isinstance(value, nodes.Negate):
@@ -73,6 +77,10 @@ def amount(
         for d in wrong.diagnostics:
             report.add(d.code, f"{what}: {name}: {d.message}", value.span, d.help or example)
         return None
+    if not bits and "bit" in value.unit:
+        help = f"{value.unit.replace('bit', 'B')} if that was meant; 8 bits are a byte"
+        report.add("HAP418", f"{what}: {name} is counted in bytes, found {value.unit}", value.span, help)
+        return None
     if not math.isfinite(number) or not low <= number <= high:
         positive = "a positive, finite quantity" if low > 0 else "zero or a positive, finite quantity"
         limits = f"between {low:g} and {high:g} in SI units"
@@ -82,14 +90,26 @@ def amount(
 
 
 def read_link(settings: Sequence[nodes.Setting], what: str, span: Span, report: Report) -> Link | None:
-    """`over { bandwidth = …, latency = … }`; latency is 0 where it isn't given."""
-    given = known(settings, ("bandwidth", "latency"), what, report)
+    """`over { bandwidth = …, latency = …, switch = … }`; latency is 0 where it isn't given, the switch unlimited."""
+    given = known(settings, ("bandwidth", "latency", "switch"), what, report)
     bandwidth = required(given, "bandwidth", what, span, report)
     speed = amount("bandwidth", bandwidth.value, what, bandwidth.span, report) if bandwidth else None
     delay: float | None = 0.0
     if "latency" in given:
         delay = amount("latency", given["latency"].value, what, given["latency"].span, report)
-    return None if speed is None or delay is None else Link(speed, delay)
+    switch: float | None = math.inf
+    if "switch" in given:
+        switch = amount("switch", given["switch"].value, what, given["switch"].span, report)
+    return None if speed is None or delay is None or switch is None else Link(speed, delay, switch)
+
+
+def read_uplink(settings: Sequence[nodes.Setting], what: str, span: Span, report: Report) -> float | None:
+    """`uplink { bandwidth = … }` in bytes/s; None where there is none."""
+    if not settings:
+        return None
+    given = known(settings, ("bandwidth",), f"the uplink of {what}", report)
+    setting = required(given, "bandwidth", f"the uplink of {what}", span, report)
+    return amount("bandwidth", setting.value, f"the uplink of {what}", setting.span, report) if setting else None
 
 
 def read_device(device: nodes.Device, report: Report) -> Device | None:
@@ -101,7 +121,7 @@ def read_device(device: nodes.Device, report: Report) -> Device | None:
     sizes: dict[str, float | None] = {"launch": 0.0}
     for name in ("memory", "bandwidth"):
         setting = required(given, name, what, device.span, report)
-        sizes[name] = amount(name, setting.value, what, setting.span, report) if setting else None
+        sizes[name] = amount(name, setting.value, what, setting.span, report, bits=False) if setting else None
     if "launch" in given:
         sizes["launch"] = amount("launch", given["launch"].value, what, given["launch"].span, report)
     memory, bandwidth, launch = sizes["memory"], sizes["bandwidth"], sizes["launch"]

@@ -1,21 +1,33 @@
 """What a collective costs: latency and bytes over the links of its group (the α–β model), or a measured curve.
 
-With n devices, bandwidth B, latency a, m the largest share and T the whole tensor (both in bytes):
+With n devices, m the largest share and T the whole tensor (both in bytes); B and a are bandwidth and latency of the slowest hop
+of a ring through all of them; of the rings within nodes Bi and ai, of a ring with one device a node Bx and ax; k nodes with g
+devices at most and c at least in each; L(n) the least whole number of doublings that reach n:
 
-    all_reduce      ring      2 (n-1)/n T / B + 2 (n-1) a     reduce-scatter, then all-gather, in n-1 steps each
-    all_gather      padded    (n-1) m / B + (n-1) a           every step moves a block as long as the largest share
-    all_gather      grouped   1.35 T / B + n a                one broadcast per share, each of its own length
-    reduce_scatter  padded, grouped                           the same backwards
-    all_to_all      pairwise  max(n-1, s (n-s)) / n m / B + (n-1) a
+    all_reduce      ring          2 (n-1)/n T/B + 2 (n-1) a       reduce-scatter, then all-gather, in n-1 steps each
+                    tree          2 L(g) (T/Bi + ai) + 2 L(k) (T/Bx + ax)
+                                                                  up and down a binomial tree, whole tensors; short messages
+                    hierarchical  2 (g-1) (T/c / Bi + ai) + 2 (k-1) (T/k / Bx + ax)
+                                                                  scattered within nodes, c rings across them, gathered within
+    all_gather      padded        (n-1) m/B + (n-1) a             every step moves a block as long as the largest share
+                    grouped       T/B + n L(n) a                  one broadcast per share, each of its own length
+                    hierarchical  (k-1) (g m/Bx + ax) + (g-1) (k m/Bi + ai)
+                                                                  where g = c: across nodes, then within; padded, too
+                                  (g-1) (m + (k-1) g/c m)/Bi + 2 (g-1) ai + (k-1) (g m/Bx + ax)
+                                                                  else: within, c parts of each node's block across, within
+    reduce_scatter  padded, grouped, hierarchical                 the same backwards
+    all_to_all      pairwise      m E + (n-1) a                   E: seconds per byte on the busiest of links, cards, switches
 
 The collectives are synchronous: a step lasts as long as its largest block, and a device with an empty share takes part
-all the same. n = 1 costs nothing. s is `Link.sharers`: where s devices of the group stand behind one network card, each
-of them sends to the n-s devices elsewhere through it. Rings cross a card once, so the others don't depend on s.
+all the same. n = 1 costs nothing; with one node, or one device in each, hierarchical is the ring. Whatever flows at once through
+one card or switch shares it (`hapdsl.cluster.wiring`).
 
-Sources: the ring terms are those of Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations
-in MPICH" (2005). 1.35 puts the crossover of padded and grouped at 1.8 times the fair share on four devices, where HAP
-(arXiv 2401.05965, its measurement at 4 MB on four GPUs of two machines) saw it; gloo over 100 Mbit/s crosses at 1.6
-to 2.
+A price depends on the shares through m and T alone, and is a latency plus seconds per byte of both. The search relies on that.
+
+Sources: ring, tree and pairwise are those of Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations
+in MPICH" (2005); two levels as in MagPIe (Kielmann et al., 1999) and BlueConnect (Cho et al., 2019). The broadcasts of `grouped` are
+pipelined, so each costs its bytes once and a tree's depth in latencies; with the bandwidth and latency of HAP's padded all-gathers
+(arXiv 2401.05965: 4 MB on four GPUs of two machines) it crosses them at .45 of the tensor on one device, where the paper saw it.
 """
 
 from __future__ import annotations
@@ -25,10 +37,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hapdsl.cluster.hardware import Cluster, Link
+from hapdsl.cluster.hardware import Cluster
+from hapdsl.cluster.wiring import Wiring
 from hapdsl.graph.program import METHODS
-
-GROUPED = 1.35
 
 
 def collective_seconds(
@@ -38,14 +49,14 @@ def collective_seconds(
     total: float,
     cluster: Cluster,
     devices: Sequence[int] | None = None,
-    link: Link | None = None,
+    wiring: Wiring | None = None,
 ) -> float:
     """Seconds of one message.
 
     `shares` holds bytes per device of the group, in its order: of the source for all_gather, of the target for
     reduce_scatter, of the larger of both for all_to_all; all_reduce doesn't read it. `total` is the whole tensor in
-    bytes. A message of several operands passes the sums. `devices` is the group (all devices where left out), `link`
-    its link where other groups communicate at the same time (`Cluster.links`). `method` None means the first one.
+    bytes. A message of several operands passes the sums. `devices` is the group (all devices where left out), `wiring` what
+    joins it where other groups communicate at the same time (`Cluster.links`). `method` None means the first one.
     """
     group = range(len(cluster)) if devices is None else devices
     n = len(group)
@@ -53,29 +64,54 @@ def collective_seconds(
         return 0.0
     method = METHODS[kind][0] if method is None else method
     largest = float(np.max(shares)) if kind != "all_reduce" else 0.0
-    if n == len(cluster):  # a curve was measured with all devices, so it says nothing about fewer
+    if cluster.measured and n == len(cluster):  # a curve was measured with all devices, so it says nothing about fewer
         curve = cluster.measured.get(f"{kind}_{method}")
         if curve is not None:
             return curve.seconds(_moved(kind, method, largest, total, n))
         curve = cluster.measured.get(kind)
         if curve is not None:  # of all methods; shares that differ count as if each were the largest
             return curve.seconds(_moved(kind, "", largest, total, n))
-    return link_seconds(kind, method, largest, total, n, cluster.link(group) if link is None else link)
+    return wired_seconds(kind, method, largest, total, cluster.link(group) if wiring is None else wiring)
 
 
-def link_seconds(kind: str, method: str, largest: float, total: float, n: int, link: Link) -> float:
-    """The formulas of this module, for `n` devices over one link."""
+def wired_seconds(kind: str, method: str, largest: float, total: float, wiring: Wiring) -> float:
+    """The formulas of this module. Raises ValueError for another collective or method."""
+    n, ring = wiring.devices, wiring.ring
+    if method == "hierarchical" and (wiring.nodes == 1 or wiring.most == 1):
+        method = METHODS[kind][0]
     match kind, method:
-        case "all_reduce", _:
-            return 2 * (n - 1) / n * total / link.bandwidth + 2 * (n - 1) * link.latency
-        case "all_gather" | "reduce_scatter", "grouped":
-            return GROUPED * total / link.bandwidth + n * link.latency
-        case "all_gather" | "reduce_scatter", _:
-            return (n - 1) * largest / link.bandwidth + (n - 1) * link.latency
-        case "all_to_all", _:
-            blocks = max(n - 1, link.sharers * (n - link.sharers))
-            return blocks / n * largest / link.bandwidth + (n - 1) * link.latency
+        case "all_reduce", "ring":
+            return 2 * (n - 1) / n * total / ring.bandwidth + 2 * (n - 1) * ring.latency
+        case "all_reduce", "tree":
+            hops = ((wiring.most, wiring.inside), (wiring.nodes, wiring.across))
+            return sum(2 * doublings(count) * (total / hop.bandwidth + hop.latency) for count, hop in hops)
+        case "all_reduce", "hierarchical":
+            return 2 * _scattered(total / wiring.least, total / wiring.nodes, wiring)
+        case (("all_gather" | "reduce_scatter"), "padded"):
+            return (n - 1) * largest / ring.bandwidth + (n - 1) * ring.latency
+        case (("all_gather" | "reduce_scatter"), "grouped"):
+            return total / ring.bandwidth + n * doublings(n) * ring.latency
+        case (("all_gather" | "reduce_scatter"), "hierarchical"):
+            k, g, c = wiring.nodes, wiring.most, wiring.least
+            if g == c:
+                return _scattered(k * largest, g * largest, wiring)
+            inner = largest * (1 + (k - 1) * g / c)
+            return _scattered(inner, g * largest, wiring) + (g - 1) * wiring.inside.latency
+        case "all_to_all", "pairwise":
+            return largest * wiring.exchange + (n - 1) * ring.latency
     raise ValueError(f"unknown collective {kind} ({method})")
+
+
+def _scattered(inner: float, outer: float, wiring: Wiring) -> float:
+    """Seconds of rings on both levels: blocks of `inner` bytes within the nodes, `outer` bytes a node and step across them."""
+    inside, across = wiring.inside, wiring.across
+    within = (wiring.most - 1) * (inner / inside.bandwidth + inside.latency)
+    return within + (wiring.nodes - 1) * (outer / across.bandwidth + across.latency)
+
+
+def doublings(n: int) -> int:
+    """How often 1 is doubled until it reaches n."""
+    return (n - 1).bit_length()
 
 
 def _moved(kind: str, method: str, largest: float, total: float, n: int) -> float:
@@ -89,9 +125,9 @@ def best_method(
     total: float,
     cluster: Cluster,
     devices: Sequence[int] | None = None,
-    link: Link | None = None,
+    wiring: Wiring | None = None,
 ) -> tuple[str, float]:
     """The cheapest method and its seconds; the first listed one wins a tie. Arguments as in `collective_seconds`."""
-    priced = [(collective_seconds(kind, m, shares, total, cluster, devices, link), m) for m in METHODS[kind]]
+    priced = [(collective_seconds(kind, m, shares, total, cluster, devices, wiring), m) for m in METHODS[kind]]
     seconds, method = min(priced, key=lambda p: p[0])
     return method, seconds

@@ -16,7 +16,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 LOCAL = ("slice", "partial")  # R -> S(d) keeps a piece; R -> P keeps the value on one device, zeros elsewhere
 LOADS = ("input", "param", "state", "seed")
 METHODS = {
-    "all_reduce": ("ring", "tree", "hierarchical"),
+    "all_reduce": ("ring", "hierarchical"),
     "all_gather": ("padded", "grouped", "hierarchical"),
     "reduce_scatter": ("padded", "grouped", "hierarchical"),
     "all_to_all": ("pairwise",),

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from hapdsl.lang import nodes as n
 from hapdsl.lang.build_base import Base, Children
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink(n.Node):
+    """`uplink { settings }`: only on its way to a node."""
+
+    settings: tuple[n.Setting, ...]
 
 
 class ClusterRules(Base):
@@ -19,8 +27,13 @@ class ClusterRules(Base):
         return n.Device(str(c[1]), tuple(settings), base, sign=sign, span=self._span(c[0], closing))
 
     def host_node(self, c: Children) -> n.HostNode:
+        uplink = c.pop() if isinstance(c[-1], Uplink) else None
         parts, link, end = self._parts(c[3:])
-        return n.HostNode(str(c[1]), parts, link, sign=self._sign(c, 2), span=self._span(c[0], end))
+        leaving, end = (uplink.settings, uplink) if uplink else ((), end)
+        return n.HostNode(str(c[1]), parts, link, leaving, sign=self._sign(c, 2), span=self._span(c[0], end))
+
+    def uplink(self, c: Children) -> Uplink:
+        return Uplink(tuple(c[1][1:-1]), span=self._span(c[0], c[1][-1]))
 
     def network(self, c: Children) -> n.Network:
         parts, link, end = self._parts(c[1:])

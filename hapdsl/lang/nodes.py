@@ -414,7 +414,7 @@ class Setting(Node):
 
 @dataclass(frozen=True, slots=True)
 class Part(Node):
-    """`count * name`; `as_one` is the word `virtual` behind it."""
+    """`count * name [virtual]`."""
 
     count: int
     name: str
@@ -432,11 +432,12 @@ class Device(Statement):
 
 @dataclass(frozen=True, slots=True)
 class HostNode(Statement):
-    """`node name = parts [over { link }]`."""
+    """`node name = parts [over { link }] [uplink { link to the network }]`."""
 
     name: str
     parts: tuple[Part, ...]
     link: tuple[Setting, ...] = ()
+    uplink: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

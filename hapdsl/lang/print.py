@@ -160,8 +160,9 @@ def _row(statement: n.Statement, pad: int) -> Row:
             return Row(f"group {', '.join(patterns)} with {inline(optimizer)}")
         case n.Device(name=name, settings=settings, base=base, sign=sign):
             return Row(f"device {name}{f' = {base}' if base else ''}", braces(settings), "", "device", sign)
-        case n.HostNode(name=name, parts=parts, link=link, sign=sign):
-            return Row(f"node {name}", f"= {_parts(parts, link)}", "", "node", sign)
+        case n.HostNode(name=name, parts=parts, link=link, uplink=uplink, sign=sign):
+            leaving = f" uplink {braces(uplink)}" if uplink else ""
+            return Row(f"node {name}", f"= {_parts(parts, link)}{leaving}", "", "node", sign)
         case n.Network(parts=parts, link=link):
             return Row(f"network {_parts(parts, link)}")
         case n.Measured(kind=kind, points=points):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hapdsl.cluster import Cluster, Host, Link, build, guess, with_devices
+from hapdsl.cluster import Cluster, Hop, Host, Link, build, guess, with_devices
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.load import load
@@ -79,23 +79,39 @@ def test_nodes_keep_their_devices_and_links() -> None:
 
 def test_the_link_of_a_group_is_its_slowest_hop() -> None:
     cluster = lab()
-    assert cluster.link([0, 1, 3]) == Link(150e9, 5e-6)  # inside a node
-    assert cluster.link([0, 8]) == Link(1.3e9, 50e-6)  # across, one device a node
-    assert cluster.link([0, 1, 4, 8]) == Link(1.3e9, 50e-6, sharers=2)  # two behind one card
-    assert cluster.link(range(9)) == Link(1.3e9, 50e-6, sharers=4)
-    assert cluster.link([3]).bandwidth == float("inf")
+    assert cluster.link([0, 1, 3]).ring == Hop(150e9, 5e-6)  # inside a node
+    assert cluster.link([0, 8]).ring == Hop(1.3e9, 50e-6)  # across, one device a node
+    assert cluster.link([0, 1, 4, 8]).ring == Hop(1.3e9, 50e-6)
+    assert (cluster.link([0, 1, 4, 8]).most, cluster.link(range(9)).most) == (2, 4)  # behind one card
+    assert cluster.link([3]).ring.bandwidth == float("inf")
 
 
 def test_a_slow_node_slows_a_group_that_uses_its_link() -> None:
     cluster = lab(GOOD.replace("150 GB/s", "1 GB/s").replace("latency = 5 us", "latency = 1 ms"))
-    assert cluster.link([0, 1, 8]) == Link(1e9, 1e-3, sharers=2)
-    assert cluster.link([0, 8]) == Link(1.3e9, 50e-6)  # one device a node stays off it
+    assert cluster.link([0, 1, 8]).ring == Hop(1e9, 1e-3)
+    assert cluster.link([0, 8]).ring == Hop(1.3e9, 50e-6)  # one device a node stays off it
 
 
 def test_groups_that_leave_a_node_at_once_share_its_card() -> None:
     cluster = lab()
-    assert cluster.links([[0, 4], [1, 5], [2, 6], [3, 7]]) == (Link(1.3e9 / 4, 50e-6),) * 4
-    assert cluster.links([[0, 1], [4, 8]]) == (Link(150e9, 5e-6), Link(1.3e9, 50e-6))
+    assert [w.ring for w in cluster.links([[0, 4], [1, 5], [2, 6], [3, 7]])] == [Hop(1.3e9 / 4, 50e-6)] * 4
+    assert [w.ring for w in cluster.links([[0, 1], [4, 8]])] == [Hop(150e9, 5e-6), Hop(1.3e9, 50e-6)]
+
+
+def test_uplinks_and_switches_are_read() -> None:
+    text = GOOD.replace("latency = 5 us }", "latency = 5 us, switch = 1 TB/s } uplink { bandwidth = 40 Gbit/s }", 1)
+    cluster = lab(text.replace("latency = 50 us", "latency = 50 us, switch = 20 Gbit/s"))
+    assert [h.uplink for h in cluster.nodes] == [5e9, 5e9, None]
+    assert cluster.nodes[0].link == Link(150e9, 5e-6, 1e12)
+    assert cluster.network == Link(1.3e9, 50e-6, 2.5e9)
+
+
+def test_nodes_with_other_uplinks_are_of_another_kind() -> None:
+    node = "node big   = 2 * v100, 1 * a100, 1 * v100 over { bandwidth = 150 GB/s, latency = 5 us }"
+    text = GOOD.replace("2 * big", "1 * big, 1 * fast").replace(
+        node, f"{node}\n{node.replace('big  ', 'fast ')} uplink {{ bandwidth = 9 GB/s }}"
+    )
+    assert lab(text).kinds() == [[0, 1, 3], [2], [4, 5, 7], [6], [8]]
 
 
 def test_kinds_group_devices_that_nothing_tells_apart() -> None:
@@ -227,6 +243,16 @@ WRONG = {
     "a negative time": (measured("1 MiB = -3 ms, 2 MiB = 4 ms"), "HAP408", 3, "-3 ms", "out of range"),
     "a time as size": (measured("1 ms = 3 ms, 2 MiB = 4 ms"), "HAP491", 3, "1 ms", "memory"),
     "a size as time": (measured("1 MiB = 3 MiB, 2 MiB = 4 ms"), "HAP491", 3, "3 MiB", "time"),
+    "memory in bits": (device(memory="16 Gbit"), "HAP418", 1, "16 Gbit", "in bytes"),
+    "memory's bandwidth in bits": (device(bandwidth="900 Gbit/s"), "HAP418", 1, "900 Gbit", "in bytes"),
+    "a measured size in bits": (measured("1 Mbit = 3 ms, 2 MiB = 4 ms"), "HAP418", 3, "1 Mbit", "in bytes"),
+    "switch zero": (network("bandwidth = 1 GB/s, switch = 0 GB/s"), "HAP408", 2, "0 GB/s", "out of range"),
+    "switch as an amount": (network("bandwidth = 1 GB/s, switch = 1 GB"), "HAP491", 2, "1 GB", "bandwidth"),
+    "an uplink to nowhere": (f"{NODE} uplink {{ bandwidth = 1 GB/s }}", "HAP419", 2, "bandwidth", "leads nowhere"),
+    "an uplink's latency": (
+        f"{NODE} uplink {{ bandwidth = 1 GB/s, latency = 1 us }}\nnetwork 2 * n {OVER}", "HAP405", 2, "latency", "latency"
+    ),
+
     "unknown collective": (measured(TABLE, "all_gossip"), "HAP415", 3, "measured", "all_gossip"),
 }  # fmt: skip
 

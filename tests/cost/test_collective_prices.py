@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hapdsl.cluster import Cluster, Curve, Device, Host, Link
-from hapdsl.cost import best_method, collective_seconds, link_seconds
+from hapdsl.cluster import Cluster, Curve, Device, Host, Link, Wiring
+from hapdsl.cost import best_method, collective_seconds, wired_seconds
 from hapdsl.graph.program import COLLECTIVES, METHODS
 from hapdsl.workbench import Workbench
 
@@ -32,10 +32,12 @@ def shipped(name: str) -> Cluster:
     [
         # four devices, shares 100, 50, 50, 0 of 200 bytes, 10 bytes/s, 2 s
         ("all_reduce", "ring", 2 * 3 / 4 * 200 / 10 + 6 * 2),
+        ("all_reduce", "tree", 2 * 2 * (200 / 10 + 2)),
+        ("all_reduce", "hierarchical", 2 * 3 / 4 * 200 / 10 + 6 * 2),
         ("all_gather", "padded", 3 * 100 / 10 + 3 * 2),
-        ("all_gather", "grouped", 1.35 * 200 / 10 + 4 * 2),
+        ("all_gather", "grouped", 200 / 10 + 4 * 2 * 2),
         ("reduce_scatter", "padded", 3 * 100 / 10 + 3 * 2),
-        ("reduce_scatter", "grouped", 1.35 * 200 / 10 + 4 * 2),
+        ("reduce_scatter", "grouped", 200 / 10 + 4 * 2 * 2),
         ("all_to_all", "pairwise", 3 / 4 * 100 / 10 + 3 * 2),
     ],
 )
@@ -51,51 +53,50 @@ def test_one_device_communicates_for_free(kind: str, method: str) -> None:
 
 
 shares = st.lists(st.integers(0, 10**9), min_size=2, max_size=9)
-links = st.builds(Link, st.floats(1e3, 1e12), st.floats(0, 1e-1), st.integers(1, 8))
+links = st.tuples(st.floats(1e3, 1e12), st.floats(0, 1e-1))
 
 
 @given(shares, links, st.integers(0, 8), st.integers(1, 10**9))
 @settings(deadline=None)
-def test_more_bytes_never_cost_less(held: list[int], link: Link, where: int, more: int) -> None:
+def test_more_bytes_never_cost_less(held: list[int], link: tuple[float, float], where: int, more: int) -> None:
     grown = list(held)
     grown[where % len(held)] += more
     for kind, method in ALL:
-        before = link_seconds(kind, method, max(held), sum(held), len(held), link)
-        after = link_seconds(kind, method, max(grown), sum(grown), len(held), link)
+        before = wired_seconds(kind, method, max(held), sum(held), Wiring.uniform(len(held), *link))
+        after = wired_seconds(kind, method, max(grown), sum(grown), Wiring.uniform(len(held), *link))
         assert after >= before
 
 
 @given(shares, links)
 @settings(deadline=None)
-def test_prices_that_hang_together(held: list[int], link: Link) -> None:
+def test_prices_that_hang_together(held: list[int], link: tuple[float, float]) -> None:
     """A collective is never dearer than another one that does its work and more."""
     n, largest, total = len(held), max(held), sum(held)
 
     def price(kind: str, method: str) -> float:
-        return link_seconds(kind, method, largest, total, n, link)
+        return wired_seconds(kind, method, largest, total, Wiring.uniform(n, *link))
 
     slack = 1 + 1e-9
     assert price("all_gather", "padded") == price("reduce_scatter", "padded")
     assert price("all_gather", "grouped") == price("reduce_scatter", "grouped")
     assert price("all_reduce", "ring") <= (price("reduce_scatter", "padded") + price("all_gather", "padded")) * slack
-    if link.sharers < n:
-        assert price("all_to_all", "pairwise") <= price("all_gather", "padded") * slack
+    assert price("all_to_all", "pairwise") <= price("all_gather", "padded") * slack
 
 
 @given(st.integers(1, 10**6), st.integers(2, 16), links)
 @settings(deadline=None)
-def test_all_reduce_is_reduce_scatter_and_all_gather(share: int, n: int, link: Link) -> None:
-    halves = [link_seconds(kind, "padded", share, n * share, n, link) for kind in ("reduce_scatter", "all_gather")]
-    assert link_seconds("all_reduce", "ring", 0, n * share, n, link) == pytest.approx(sum(halves), rel=1e-9)
+def test_all_reduce_is_reduce_scatter_and_all_gather(share: int, n: int, link: tuple[float, float]) -> None:
+    halves = [wired_seconds(kind, "padded", share, n * share, Wiring.uniform(n, *link)) for kind in ("reduce_scatter", "all_gather")]
+    assert wired_seconds("all_reduce", "ring", 0, n * share, Wiring.uniform(n, *link)) == pytest.approx(sum(halves), rel=1e-9)
 
 
 @given(shares, links, st.data())
 @settings(deadline=None)
-def test_one_message_is_never_dearer_than_two(a: list[int], link: Link, data: st.DataObject) -> None:
+def test_one_message_is_never_dearer_than_two(a: list[int], link: tuple[float, float], data: st.DataObject) -> None:
     b = data.draw(st.lists(st.integers(0, 10**9), min_size=len(a), max_size=len(a)))
     both = [x + y for x, y in zip(a, b, strict=True)]
     for kind, method in ALL:
-        one, two, together = (link_seconds(kind, method, max(s), sum(s), len(s), link) for s in (a, b, both))
+        one, two, together = (wired_seconds(kind, method, max(s), sum(s), Wiring.uniform(len(s), *link)) for s in (a, b, both))
         assert together <= (one + two) * (1 + 1e-9)
 
 
@@ -108,12 +109,18 @@ def test_an_empty_share_takes_part() -> None:
 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
 def test_methods_cross_where_hap_measured_it(kind: str) -> None:
-    """On four devices grouped overtakes padded between 1.76 and 1.84 times the fair share (.44 to .46 of it all)."""
-    cluster = flat(4, Link(1e9, 0))
-    for largest, method in ((0.44, "padded"), (0.46, "grouped")):
-        rest = (1 - largest) / 3
-        held = 4e6 * np.array([largest, rest, rest, rest])
-        assert best_method(kind, held, 4e6, cluster)[0] == method
+    """4 MB on the paper's four GPUs: with the line through its padded points, grouped overtakes between .44 and .46 of it all."""
+    cluster, total = shipped("paper_a100"), 4e6
+
+    def price(method: str, largest: float) -> float:
+        held = total * np.array([largest, *[(1 - largest) / 3] * 3])
+        return collective_seconds(kind, method, held, total, cluster)
+
+    for largest, seen in ((0.25, 6.7e9), (0.43, 4.3e9), (1.0, 2.0e9)):  # what the line was drawn through
+        assert total / price("padded", largest) == pytest.approx(seen, rel=0.05)
+    assert price("padded", 0.44) < price("grouped", 0.44)
+    assert price("padded", 0.46) > price("grouped", 0.46)
+    assert 3.7e9 <= total / price("grouped", 0.25) <= 4.8e9  # as flat as the paper's, and in its range
 
 
 def test_best_method_is_the_cheapest() -> None:
@@ -190,9 +197,13 @@ PROFILES = {
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_shipped_clusters_price_as_their_authors_measured(name: str) -> None:
-    """64 MB in equal shares: one bandwidth per cluster explains all six numbers within 30 %."""
+    """64 MB in equal shares: one bandwidth per cluster explains all six numbers within 25 %.
+
+    They post all messages of an all_to_all at once, so its latencies don't add up.
+    """
     cluster, total = shipped(name), 64e6
     for (kind, method), speed in PROFILES[name].items():
         price = collective_seconds(kind, method, np.full(len(cluster), total / len(cluster)), total, cluster)
-        without_latency = price - collective_seconds(kind, method, np.zeros(len(cluster)), 0, cluster)
-        assert without_latency == pytest.approx(total / speed, rel=0.3), (kind, method)
+        if kind == "all_to_all":
+            price -= collective_seconds(kind, method, np.zeros(len(cluster)), 0, cluster)
+        assert price == pytest.approx(total / speed, rel=0.25), (kind, method)

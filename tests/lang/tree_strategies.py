@@ -188,7 +188,7 @@ _part = st.builds(n.Part, st.integers(0, 512), name, st.booleans())
 device = statement(n.Device, name, any_number(setting), st.none() | name)
 cluster_statement = st.one_of(
     device,
-    statement(n.HostNode, name, several(_part), any_number(setting)),
+    statement(n.HostNode, name, several(_part), any_number(setting), any_number(setting)),
     statement(n.Network, several(_part), any_number(setting)),
     statement(n.Measured, name, any_number(st.tuples(quantity, quantity))),
 )

@@ -30,7 +30,7 @@ CLUSTERS: dict[str, Explanation] = {
     ),
     "HAP405": Explanation(
         "an unknown setting",
-        "Devices have compute, memory, bandwidth and launch; links have bandwidth and latency; a table of speeds has dtypes.",
+        "Devices have compute, memory, bandwidth and launch; links have bandwidth, latency and switch, an uplink its bandwidth; a table of speeds has dtypes.",
     ),
     "HAP406": Explanation("a setting given twice", "Of two values one would be ignored, so keep the one you mean."),
     "HAP407": Explanation(
@@ -78,8 +78,8 @@ CLUSTERS: dict[str, Explanation] = {
     ),
     "HAP415": Explanation(
         "an unknown collective",
-        "Measured are all_reduce, all_gather, reduce_scatter, all_to_all, or one method of them: all_gather_padded, "
-        "all_gather_grouped, reduce_scatter_padded, reduce_scatter_grouped.",
+        "Measured are all_reduce, all_gather, reduce_scatter, all_to_all, or one method of them: all_reduce_ring, "
+        "all_gather_grouped, reduce_scatter_hierarchical and so on.",
     ),
     "HAP416": Explanation(
         "a device that no node has", "A warning: the device is declared, but the cluster doesn't contain it."
@@ -89,6 +89,19 @@ CLUSTERS: dict[str, Explanation] = {
         "Behind `=` stands the device whose settings hold where nothing else is said. Following it must come to a device that says all of its own.",
         "device a = b { launch = 5 us }",
         'import "std/hardware.hap"\ndevice a = v100 { launch = 5 us }',
+    ),
+    "HAP418": Explanation(
+        "bits where bytes are meant",
+        "Memory, its bandwidth and the sizes of measured messages are counted in bytes (GB, GiB, GB/s); links may be in bits per second, as networks "
+        "are sold. 8 Gbit are 1 GB.",
+        "memory = 16 Gbit",
+        "memory = 16 GiB",
+    ),
+    "HAP419": Explanation(
+        "an uplink without a network",
+        "A node's uplink is its card to the network; without a `network` statement there is nothing at its other end.",
+        "node host = 2 * d over { bandwidth = 12 GB/s } uplink { bandwidth = 10 Gbit/s }",
+        "network 1 * host, 2 * other over { bandwidth = 25 Gbit/s }",
     ),
     "HAP420": Explanation(
         "another number of devices",
