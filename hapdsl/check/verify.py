@@ -241,7 +241,7 @@ class _Verifier:
             value = pattern.value
             if value is None:
                 continue
-            if kind in ("param", "state"):
+            if kind in ("param", "state") or value.tensor in self.graph.updates:
                 before = self.held.setdefault(value.tensor, (value.placement, written.span))[0]
                 if before != value.placement:
                     fix = self.bridge(before, value.placement)

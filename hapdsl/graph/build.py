@@ -39,7 +39,7 @@ def build(
     drafts = elaborate(model, defs, ops, settings or {})
     updates: dict[int, Draft] = {}
     if drafts.loss is not None and train:
-        updates = differentiate(drafts, ops)
+        updates = {**differentiate(drafts, ops), **drafts.renewed}
     elif drafts.loss is None and not drafts.outputs and not drafts.metrics:
         raise error("HAP230", f"model '{model.name}' trains nothing and has no output", model.span, "add `train loss with …` or `output …`")  # fmt: skip
     return _finish(model, drafts, updates, ops)
@@ -50,7 +50,8 @@ def _finish(model: nodes.Model, drafts: Drafts, updates: Mapping[int, Draft], op
     drafts.nodes = [n for n in drafts.nodes if any(id(t) in live for t in n.outputs)]
     made = {id(t) for n in drafts.nodes for t in n.outputs}
     drafts.tensors = [t for t in drafts.tensors if t.kind != "value" or id(t) in made]
-    found = classes(drafts.tensors, drafts.nodes, drafts.repeats, drafts.parameters)
+    olds = {id(t): t for t in drafts.tensors}
+    found = classes(drafts.tensors, drafts.nodes, drafts.repeats, drafts.parameters, [(olds[k], new) for k, new in updates.items()])
     of = {member: cls.name for cls in found.values() for member in cls.members}
     tensors: dict[str, Tensor] = {}
     for draft in drafts.tensors:

@@ -19,9 +19,16 @@ Dim = tuple[str, int]
 
 
 def classes(
-    tensors: Sequence[Draft], nodes: Sequence[DraftNode], repeats: Mapping[str, int], order: Iterable[str]
+    tensors: Sequence[Draft],
+    nodes: Sequence[DraftNode],
+    repeats: Mapping[str, int],
+    order: Iterable[str],
+    alike: Iterable[tuple[Draft, Draft]] = (),
 ) -> dict[str, DimensionClass]:
-    """All classes by name. `order` lists the model's parameters: of several symbols in a class the first names it."""
+    """All classes by name. `order` lists the model's parameters: of several symbols in a class the first names it.
+
+    `alike` are pairs of tensors that are held alike, dim by dim: a buffer and what it is after the step.
+    """
     ties: UnionFind = UnionFind()
     extents: dict[Dim, int] = {}
     lengths: dict[Dim, int] = {}  # what the units must divide, where an operator cuts a merged dim
@@ -31,6 +38,10 @@ def classes(
                 extents[tensor.name, d] = extent
                 ties[tensor.name, d]
     _tie_operators(nodes, extents, lengths, ties)
+    for old, new in alike:
+        for d in range(len(old.shape)):
+            if (old.name, d) in extents:
+                ties.union((old.name, d), (new.name, d))
     symbols = _tie_symbols(tensors, extents, ties)
     _tie_turns(extents, repeats, ties)
     ranks = {symbol: k for k, symbol in enumerate(order)}

@@ -41,6 +41,7 @@ class Drafts:
     repeats: dict[str, int] = field(default_factory=dict)
     outputs: list[Draft] = field(default_factory=list)
     metrics: list[Draft] = field(default_factory=list)
+    renewed: dict[int, Draft] = field(default_factory=dict)  # values of buffers after the step, by id of the buffer
     loss: Draft | None = None
     optimizer: Optimizer | None = None
     groups: list[Group] = field(default_factory=list)
@@ -177,9 +178,11 @@ class _Elaborator:
 
     def assign(self, statement: nodes.Assign, scope: Scope) -> None:
         targets = statement.targets
-        for target in targets:
-            self.once(target, statement, scope)
-        paths = [scope.results.get(t, scope.prefix + t) for t in targets]
+        kept = [self.buffer(t, scope) for t in targets]
+        for target, buffer in zip(targets, kept, strict=True):
+            if buffer is None:
+                self.once(target, statement, scope)
+        paths = [f"{b.name}.new" if b is not None else scope.results.get(t, scope.prefix + t) for t, b in zip(targets, kept, strict=True)]
         if not isinstance(statement.value, nodes.Call):
             value = self.tensor(statement.value, scope)
             values = [value]
@@ -188,10 +191,35 @@ class _Elaborator:
             values = self.call(statement.value, scope, paths, statement.label)
         if len(values) != len(targets):
             raise error("HAP219", f"{len(targets)} names for {len(values)} values", statement.span)
-        for target, path, value in zip(targets, paths, values, strict=True):
+        for target, path, value, buffer in zip(targets, paths, values, kept, strict=True):
+            if buffer is not None:
+                self.renew(buffer, value, target, scope, statement)
+                continue
             scope.names[target] = value
             if value.name == path:
                 value.home = scope
+
+    @staticmethod
+    def buffer(target: str, scope: Scope) -> Draft | None:
+        """The buffer whose value after the step `b.new` stands for."""
+        bound = scope.names.get(target.removesuffix(".new")) if target.endswith(".new") else None
+        return bound if isinstance(bound, Draft) and bound.kind == "buffer" else None
+
+    def renew(self, buffer: Draft, value: Draft, target: str, scope: Scope, statement: nodes.Assign) -> None:
+        """`buffer` is `value` after the step. Its last call reads the buffer, so that both are cut alike and held alike."""
+        path = f"{buffer.name}.new"
+        if id(buffer) in self.out.renewed:
+            raise error("HAP214", f"'{target}' is bound twice", statement.span, "a buffer has one value after the step")
+        if value.shape != buffer.shape:
+            raise error("HAP234", f"'{target}' is {list(value.shape)}, the buffer is {list(buffer.shape)}", statement.span, "a buffer keeps its shape")
+        maker = next((n for n in reversed(self.out.nodes) if value in n.outputs), None)
+        if maker is None or buffer not in maker.inputs or value.name != path or value.dtype != buffer.dtype:
+            if value.name == path:
+                value.name = f"{path}.value"
+            inputs = [("g", value), ("x", buffer)]
+            value = self.emit(self.ops["cast_like"], inputs, {}, path, scope, statement.span, [path])[0]
+        self.out.renewed[id(buffer)] = value
+        scope.names[target] = value
 
     def tensor(self, expr: nodes.Expr, scope: Scope) -> Draft:
         if isinstance(expr, nodes.Call):

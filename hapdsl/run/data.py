@@ -74,11 +74,16 @@ class Random:
 
 
 class Samples:
-    """Batches drawn from samples: epoch after epoch, each in an order of its own, one behind another without a gap."""
+    """Batches drawn from samples: epoch after epoch, each in an order of its own, one behind another without a gap.
+
+    An input without dims (a learning rate) has a value per step instead; the last one stays.
+    """
 
     def __init__(self, graph: TrainingGraph, samples: Batch, seed: int, held_back: bool = False) -> None:
         self.seed = seed
         self.size = batch_size(graph)
+        self.scalars = {t.name: samples[t.name] for t in graph.of_kind("input") if not t.shape}
+        samples = {n: t for n, t in samples.items() if n not in self.scalars}
         total = len(next(iter(samples.values())))
         order = torch.randperm(total, generator=generator(SPLIT_SEED, "split"))
         tests = total // TEST_PART if held_back else 0
@@ -90,7 +95,8 @@ class Samples:
     def batch(self, step: int) -> Batch:
         places = torch.arange((step - 1) * self.size, step * self.size)
         chosen = torch.stack([self.order(int(p) // self.count)[int(p) % self.count] for p in places])
-        return {name: tensor[chosen] for name, tensor in self.train.items()}
+        now = {name: values[min(step, len(values)) - 1] for name, values in self.scalars.items()}
+        return {name: tensor[chosen] for name, tensor in self.train.items()} | now
 
     def order(self, epoch: int) -> Tensor:
         if epoch not in self._orders:
@@ -143,10 +149,10 @@ class Made:
 
 
 def batch_size(graph: TrainingGraph) -> int:
-    """The first dim that all inputs share. Raises HapError HAP711 where they don't."""
+    """The first dim that all inputs share, those without dims left out. Raises HapError HAP711 where they don't."""
     inputs = list(graph.of_kind("input"))
-    sizes = {t.shape[0] if t.shape else 0 for t in inputs}
-    if len(sizes) != 1 or 0 in sizes:
+    sizes = {t.shape[0] for t in inputs if t.shape}
+    if len(sizes) != 1:
         shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in inputs)
         raise error(
             "HAP711",
@@ -175,16 +181,16 @@ def fit(graph: TrainingGraph, arrays: Mapping[str, np.ndarray], what: str) -> Ba
         if tensor.name not in arrays:
             raise error("HAP711", f"{what} has no array '{tensor.name}'", help=f"it has: {', '.join(arrays) or 'none'}")
         array = arrays[tensor.name]
-        if array.ndim != len(tensor.shape) or array.shape[1:] != tensor.shape[1:]:
-            wanted = ", ".join(["samples", *map(str, tensor.shape[1:])])
+        if array.ndim != max(1, len(tensor.shape)) or array.shape[1:] != tensor.shape[1:]:
+            wanted = ", ".join(["samples" if tensor.shape else "steps", *map(str, tensor.shape[1:])])
             raise error("HAP711", f"'{tensor.name}' of {what} has shape {list(array.shape)}, expected [{wanted}]")
         if array.dtype.kind not in ("f" if tensor.dtype in FLOATS else "iub") + "iub":
             raise error("HAP711", f"'{tensor.name}' of {what} holds {array.dtype}, expected {tensor.dtype}")
         made[tensor.name] = torch.from_numpy(np.ascontiguousarray(array)).to(DTYPES[tensor.dtype])
-    counts = {len(t) for t in made.values()}
-    if len(counts) != 1 or 0 in counts:
-        raise error("HAP711", f"the arrays of {what} hold different numbers of samples, or none")
     batch_size(graph)
+    counts = {len(made[t.name]) for t in graph.of_kind("input") if t.shape}
+    if len(counts) != 1 or not all(len(t) for t in made.values()):
+        raise error("HAP711", f"the arrays of {what} hold different numbers of samples, or none")
     return made
 
 

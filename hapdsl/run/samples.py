@@ -158,6 +158,8 @@ HINTS: dict[str, tuple[Hint, ...]] = {
     "top_k_gate_grad": (Hint({}, {"c": 2}), Hint({"k": 3, "normalize": False}, {"c": 3})),
     "top_k_count": (Hint({"k": 1}), Hint({"k": 2})),
     "adam": (Hint({"weight_decay": 0.1}),),
+    "clamp": (Hint({"min": -0.5, "max": 0.75}),),
+    "clamp_grad": (Hint({"min": -0.5, "max": 0.75}),),
     "sum_squares": (Hint({"to": "f64"}),),
     "clip_factor": (Hint({"limit": 0.3}), Hint({"limit": 30.0})),
     "sgd": (Hint({"weight_decay": 0.1}),),

@@ -235,3 +235,20 @@ def test_random_integers_stay_below_what_their_readers_take():
     )
     made = random_inputs(graph)
     assert set(made["ids"].tolist()) == set(range(7)) and set(made["target"].tolist()) == set(range(5))
+
+
+def test_an_input_without_dims_has_a_value_a_step(tmp_path):
+    text = CLASSIFIER.replace("SHAPE", "batch, 64").replace("    param", "    input rate : f32[]\n    param", 1)
+    graph = graph_of(text.replace("sgd(lr = 0.1)", "sgd(lr = rate)"))
+    arrays = {"image": np.zeros((30, 64), dtype=np.float32), "label": np.zeros(30, dtype=np.int64)}
+    np.savez(tmp_path / "d.npz", **arrays, rate=np.array([0.5, 0.25, 0.125], dtype=np.float32))
+    feed = open_feed(str(tmp_path / "d.npz"), graph)
+    assert [feed.batch(step)["rate"].item() for step in range(1, 6)] == [0.5, 0.25, 0.125, 0.125, 0.125]
+    assert feed.batch(1)["rate"].shape == () and feed.batch(1)["image"].shape == (12, 64)
+    for wrong in (np.zeros((3, 1), dtype=np.float32), np.zeros(0, dtype=np.float32)):
+        np.savez(tmp_path / "e.npz", **arrays, rate=wrong)
+        with pytest.raises(HapError) as stop:
+            open_feed(str(tmp_path / "e.npz"), graph)
+        assert stop.value.diagnostics[0].code == "HAP711"
+    with pytest.raises(HapError):
+        open_feed("digits", graph)

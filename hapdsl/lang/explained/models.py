@@ -80,7 +80,7 @@ MODELS: dict[str, Explanation] = {
     "HAP213": Explanation(
         "a reserved name",
         "`x.grad` is the gradient of x and `w.new` is w after the step, so no tensor of a model ends in `.grad` or "
-        "`.new`; `path` is what dropout's key is called.",
+        "`.new` (but for `b.new` of a buffer b, its value after the step); `path` is what dropout's key is called.",
         "w.grad = relu(x)",
         "w.slope = relu(x)",
     ),
@@ -207,6 +207,12 @@ MODELS: dict[str, Explanation] = {
         "`clip` scales all gradients down where their norm, over all parameters and devices together, is above a number.",
         "train loss with adam() clip 0",
         "train loss with adam() clip 1.0",
+    ),
+    "HAP234": Explanation(
+        "a buffer of another shape after the step",
+        "`b.new = …` says what a buffer is after the step: of the same shape, in its own dtype.",
+        "buffer mean : f32[d]\nmean.new = x",
+        "buffer mean : f32[d]\nmean.new = sum(x, dims = 0)",
     ),
     "HAP240": Explanation("no model", "The file and what it imports declare no model, and this needs one."),
     "HAP241": Explanation("which model?", "The file has several models: name one with --model."),

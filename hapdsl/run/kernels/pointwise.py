@@ -115,3 +115,8 @@ def _signed(number: int) -> int:
 def _shift_right(x: Tensor, bits: int) -> Tensor:
     """Logical shift of 64-bit integers: torch's own shift copies the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+@kernel
+def clamp_grad(ctx: Context, x: Tensor, g: Tensor, *, min: float, max: float) -> Tensor:
+    return g * ((x >= min) & (x <= max))
