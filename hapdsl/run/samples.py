@@ -85,6 +85,7 @@ HINTS: dict[str, tuple[Hint, ...]] = {
     ),
     "embedding_grad": (Hint({"rows": 7}),),
     "embedding_bag_grad": (Hint({"rows": 7}),),
+    "pick_grad": (Hint({"size": 7}, {"c": 7}),),
     "lower_triangle": (Hint({}, {"s": 5, "t": 5}),),
     "lower_triangle_grad": (Hint({"size": 5}, {"m": 10}),),
     "einsum": (
@@ -176,6 +177,8 @@ INTEGERS: dict[str, dict[str, str]] = {
     "accuracy": {"label": "c"},
     "embedding": {"ids": "v"},
     "embedding_grad": {"ids": "v"},
+    "pick": {"index": "c"},
+    "pick_grad": {"index": "c"},
     "embedding_bag": {"ids": "v"},
     "embedding_bag_grad": {"ids": "v"},
 }

@@ -14,6 +14,11 @@ def whitened(x, w, b) {
     var = sub(square, mul(mean, mean))
     return batch_norm(x, mean, var, w, b)
 }
+def split_loss(z, label) {
+    parts = logsumexp(rearrange(z, "b (k c) -> b k c", k = 3))
+    lost = sub(logsumexp(parts), pick(z, label))
+    return mean(lost, dims = 0)
+}
 def spreadness(x) {
     mean, square = batch_norm_stats(x)
     return sub(square, mul(mean, mean))
@@ -98,6 +103,11 @@ VISION_CASES: dict[str, list[Case]] = {
     "embedding_bag": [
         case("embedding_bag(ids, a)", lambda a, ids: F.embedding_bag(ids, a, mode="sum"), {"ids": ((4, 3), 5)}, a=(5, 6)),
         case("embedding_bag(ids, a)", lambda a, ids: a[ids].sum(2), {"ids": ((2, 4, 3), 5)}, a=(5, 6)),
+    ],
+    "logsumexp": [case("logsumexp(a)", lambda a: a.exp().sum(-1).log(), a=(2, 3, 4)), case("logsumexp(a)", lambda a: a.logsumexp(0), a=(5,))],
+    "pick": [
+        case("pick(a, at)", lambda a, at: a[torch.arange(4), at], {"at": ((4,), 6)}, a=(4, 6)),
+        case("split_loss(z, label)", lambda z, label: F.cross_entropy(z, label), {"label": ((4,), 6)}, z=(4, 6)),
     ],
     "binary_cross_entropy_with_logits": [
         case(

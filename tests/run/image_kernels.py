@@ -65,6 +65,8 @@ IMAGES = {
     "batch_norm": batch_norm,
     "group_norm": group_norm,
     "embedding_bag": lambda ids, table: torch.nn.functional.one_hot(ids, len(table)).sum(-2).double() @ table,
+    "logsumexp": lambda x: torch.log(torch.exp(x).sum(-1)),
+    "pick": lambda x, index: (x * torch.nn.functional.one_hot(index, x.shape[-1])).sum(-1),
     "binary_cross_entropy_with_logits": lambda z, y: torch.nn.BCEWithLogitsLoss()(z, y),
     "lower_triangle": lambda x: torch.from_numpy(x.numpy()[..., *np.tril_indices(x.shape[-1], -1)]),
 }

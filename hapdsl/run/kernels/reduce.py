@@ -11,6 +11,7 @@ from torch.nn.functional import layer_norm as torch_layer_norm
 
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import Context
+from hapdsl.run.kernels.layout import rows_here
 from hapdsl.run.kernels.registry import kernel
 
 IGNORED = -100
@@ -81,6 +82,31 @@ def log_softmax(ctx: Context, x: Tensor) -> Tensor:
 @kernel
 def log_softmax_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
     return g - torch.exp(y) * g.sum(-1, keepdim=True)
+
+
+@kernel
+def logsumexp(ctx: Context, x: Tensor) -> Tensor:
+    return torch.logsumexp(x, -1)
+
+
+@kernel
+def logsumexp_grad(ctx: Context, x: Tensor, y: Tensor, g: Tensor) -> Tensor:
+    return torch.exp(x - y.unsqueeze(-1)) * g.unsqueeze(-1)
+
+
+@kernel
+def pick(ctx: Context, x: Tensor, index: Tensor) -> Tensor:
+    shape = ctx.result_shape()
+    at, here = rows_here(index, ctx.span(0, x.dim() - 1))
+    found = x.expand(*shape, x.shape[-1]).gather(-1, at.expand(shape).unsqueeze(-1))
+    return torch.where(here, found.squeeze(-1), 0)
+
+
+@kernel
+def pick_grad(ctx: Context, index: Tensor, g: Tensor, *, size: int) -> Tensor:
+    shape = ctx.result_shape()
+    at, here = rows_here(index, ctx.results[0][-1])
+    return g.new_zeros(shape).scatter_(-1, at.expand(shape[:-1]).unsqueeze(-1), torch.where(here, g, 0).unsqueeze(-1))
 
 
 @kernel
