@@ -43,12 +43,12 @@ class Compared:
     def wide(self) -> bool:
         return order(self.table).peak > TOO_WIDE
 
-    def milp(self, limit: int | None = 2) -> WholeMilp:
+    def milp(self, limit: int | None = 2, single: bool = True) -> WholeMilp:
         space = self.space
         weights = np.zeros(len(self.made))
         weights[[g[0] for g in space.groups]] = self.prices[: len(space.groups)]
         talk = self.prices[-1] if self.objective == "overlap" else 1.0
-        return WholeMilp(self.graph, space.layout, self.made, space.conversions, weights, talk, limit, space.structure.messages)
+        return WholeMilp(self.graph, space.layout, self.made, space.conversions, weights, talk, limit, space.structure.messages, single)
 
     def agree(self) -> None:
         bound = eliminate(self.table, self.prices).bound
@@ -64,7 +64,7 @@ class Compared:
 def case(seed: int) -> Compared:
     rng = np.random.default_rng(seed)
     while True:
-        _, graph, made, shares = random_case(rng)
+        _, graph, made, shares = random_case(rng, 5, 25 if seed % 3 == 0 else 14)
         found = Compared(graph, made, shares, rng, "overlap" if seed % 5 == 4 else "sync")
         if not found.wide:
             return found
@@ -75,9 +75,17 @@ def test_random_dags(seed: int) -> None:
     case(seed).agree()
 
 
-@pytest.mark.parametrize("seed", range(3, SEEDS, 20))
-def test_more_placements_are_never_dearer(seed: int) -> None:
-    """Any number of placements, shards beside the whole, chains of conversions: the bound is claimed for sets of two alone."""
+@pytest.mark.parametrize("seed", range(2, SEEDS, 20))
+def test_two_placements_are_enough(seed: int) -> None:
+    """Four in place of two never help (nor did they on 645 random DAGs)."""
+    compared = case(seed)
+    two, four = compared.milp(2, single=False).solve(), compared.milp(4, single=False).solve()
+    assert four == pytest.approx(two, rel=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3, SEEDS, 40))
+def test_more_freedom_is_never_dearer(seed: int) -> None:
+    """Any number of placements, shards beside the whole, chains of conversions: what is claimed is for sets of two alone."""
     compared = case(seed)
     free = compared.milp(limit=None).solve()
     assert free <= eliminate(compared.table, compared.prices).bound * (1 + 1e-9)
@@ -85,8 +93,8 @@ def test_more_placements_are_never_dearer(seed: int) -> None:
 
 FLAT = ("cnn", "layer", "mlp", "vgg19")  # models without layers to count
 # A second layer of the decoder, whose tied table runs all along it, makes tables of 7e7 cells; bert_moe's layers come in pairs.
-LAYERS = {"decoder": (1,), "bert": (1,), "bert_moe": (2,), "gpt": (1, 2, 4), "vit_digits": (1, 3), **dict.fromkeys(FLAT, (None,))}
-DEPTHS = [(m, n) for m in MODELS for n in LAYERS.get(m, (1, 2))]
+LAYERS = {"decoder": (1,), "bert": (1,), "bert_moe": (2,), "gpt": (1, 2, 4), "vit_digits": (1, 3), "encoder": (1, 2), "vit": (1, 2), **dict.fromkeys(FLAT, (None,))}
+DEPTHS = [(m, n) for m in MODELS for n in LAYERS.get(m, (1,))]
 
 
 @pytest.mark.parametrize(("model", "layers"), DEPTHS)

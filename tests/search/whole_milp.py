@@ -120,15 +120,15 @@ class WholeMilp:
 
     `weights[d]` multiplies what device d computes, `talk` what is communicated. `solve()` gives the least cost; `choice()` then is what
     HiGHS chose. `conversions` prices messages that tensors share (by their bytes alone); all else is priced here by the evaluator.
-    `messages` are those of SHARED whose latency counts.
+    `messages` are those of SHARED whose latency counts. `single`: a single call is offered one placement, even where it reads the tensor twice.
     """
 
     def __init__(
         self, graph: TrainingGraph, layout: Layout, cluster: Cluster, conversions: Conversions, weights: np.ndarray, talk: float = 1.0,
-        limit: int | None = 2, messages: tuple[str, ...] = tuple(SHARED),
+        limit: int | None = 2, messages: tuple[str, ...] = tuple(SHARED), single: bool = True,
     ) -> None:  # fmt: skip
         self.graph, self.cluster, self.conversions, self.weights, self.talk, self.limit = graph, cluster, conversions, weights, talk, limit
-        self.pricer, self.messages = Pricer(graph, layout, cluster), messages
+        self.pricer, self.messages, self.single = Pricer(graph, layout, cluster), messages, single
         self.m = Rows()
         self.rules = [[r for r in node.rules if legal(graph, node, r)] for node in graph.nodes]
         self.chosen = [[self.m.column(self.compute(n, r), True) for r in rules] for n, rules in zip(graph.nodes, self.rules, strict=True)]
@@ -208,11 +208,16 @@ class WholeMilp:
             for p, columns in by.items():
                 m.at_most(columns, {offered[q]: 1.0 for q in {p, R}})
         if self.limit is not None:
-            m.row(dict.fromkeys(offered.values(), 1.0), 0.0, self.limit if len(self.graph.readers[t]) > 1 else 1)
+            m.row(dict.fromkeys(offered.values(), 1.0), 0.0, self.most(t))
             for p, c in offered.items():
                 if p.kind == "S":
                     m.row({c: 1.0, offered[R]: 1.0}, 0.0, 1.0)
         self.ways(t, given, offered)
+
+    def most(self, t: str) -> int:
+        """How many placements a tensor may be offered as."""
+        assert self.limit is not None
+        return 1 if self.single and len(self.graph.readers[t]) == 1 else self.limit
 
     def ways(self, t: str, given: dict[Placement, Expression], offered: dict[Placement, int]) -> None:
         """A unit of flow to each offered placement, from what is given, over others that are offered; a conversion is paid once.
@@ -220,7 +225,7 @@ class WholeMilp:
         A given placement and the same one offered are two nodes, tied by an arc that is free.
         """
         m = self.m
-        several = self.limit is None or (self.limit > 1 and len(self.graph.readers[t]) > 1)
+        several = self.limit is None or self.most(t) > 1
         arcs: dict[tuple[str, Placement, Placement], int | None] = {}  # ("given" or "offered", from, to) -> its purchase
         for p in given:
             for q in offered:
