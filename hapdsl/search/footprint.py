@@ -3,7 +3,8 @@
 Four moments are counted, each a lower bound of a device's peak by itself; parameters and optimizer state are held in all:
 
 - parameters are gathered: with what they are offered as, where all of them share one message;
-- the backward pass begins: with every activation that it reads, in the smallest of the placements it is offered in;
+- the backward pass begins: with every activation that it reads, in the smallest of the placements it is offered in, or in the one it was
+  made in where it is made again from that, or without it where it is recomputed;
 - the updates begin: with all gradients as their calls give them, where all of them share one message;
 - the step ends: with what replaces parameters and state.
 
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapdsl.graph.program import Value
+from hapdsl.search.carry import AGAIN, KEPT
 from hapdsl.search.messages import BUCKET
 from hapdsl.search.offers import provides
 from hapdsl.theory.placements import Placement
@@ -29,12 +31,14 @@ if TYPE_CHECKING:
 
 Table = NDArray[np.float64]
 MOMENTS = 4
+GRADE = 0.15  # how much more the last activation weighs than the first, where that is to tell layers apart
 
 
 def tables(space: Space) -> Iterator[tuple[tuple[int, ...], Table]]:
     """(variables, float array [MOMENTS × groups, *values]), moment by moment.
 
-    The sum of all entries of a component is above 0 only where the device can't hold what it must.
+    The sum of all entries of a component is above 0 only where the device can't hold what it must. In a `graded` space the earlier
+    of two equal activations weighs more: identical layers would all be carried in one way under any price, and so one of them goes first.
     """
     training, buckets = space.training, space.conversions.buckets
     together = {
@@ -45,14 +49,20 @@ def tables(space: Space) -> Iterator[tuple[tuple[int, ...], Table]]:
     for name, pairs in space.holds.items():
         held = np.stack([_part(space, name, h) for h, _ in pairs], axis=1)
         gathered = np.stack([_copies(space, name, h, o) for h, o in pairs], axis=1) * together["params"]
-        later = np.stack([_least(space, name, () if h in o else o) for h, o in pairs], axis=1) * _crosses(space, name)
+        later = np.stack([_least(space, name, () if h in o else o) for h, o in pairs], axis=1) * _kept(space, name)
         new = training.updates.get(name)
         replaced = held * 0.0 if new is None else np.stack([_part(space, new, h) for h, _ in pairs], axis=1)
         yield (space.offer_variable[name],), np.concatenate([held + gathered, held + later, held, held + replaced])
     for name, offered in space.offers.items():
         if _crosses(space, name):
-            kept = np.stack([_least(space, name, o) for o in offered], axis=1)
+            weight = _weight(space, name)
+            kept = np.stack([_least(space, name, o) for o in offered], axis=1) * _kept(space, name) * weight
             yield (space.offer_variable[name],), _at(kept, 1)
+            if AGAIN in space.structure.carries.get(name, ()):
+                k, j = space.structure.maker(name)
+                source = np.stack([_part(space, name, r.outputs[j]) for r in space.rules[k]], axis=1)
+                stays = np.array([w == AGAIN for w in space.structure.carries[name]])
+                yield (space.rule_variable[k], space.offer_variable[name]), _at(weight * source[:, :, None] * stays, 1)
         elif name in buckets.gradients and together["gradients"]:
             k, j = space.structure.maker(name)
             given = np.stack([_part(space, name, r.outputs[j]) for r in space.rules[k]], axis=1)
@@ -89,11 +99,24 @@ def _copies(space: Space, name: str, held: Placement, offer: tuple[Placement, ..
     return np.max([_part(space, name, p) for p in offer if p != held], axis=0)
 
 
+def _weight(space: Space, name: str) -> float:
+    made = space.training.producer[name] / len(space.training.nodes)
+    return 1.0 + GRADE * (0.5 - made) if space.graded else 1.0
+
+
+def _kept(space: Space, name: str) -> Table | bool:
+    """Per value, or for all of them: is what is offered kept until the backward pass begins?"""
+    words = space.structure.carries.get(name)
+    return _crosses(space, name) if words is None else np.array([float(w == KEPT) for w in words])
+
+
 def _crosses(space: Space, name: str) -> bool:
-    """Is a tensor there before the backward pass begins, and read in it?
+    """Is a tensor there before the backward pass begins, and (perhaps) read in it?
 
     A parameter is gathered at its first reader, so that one must stand in the forward pass.
     """
+    if name in space.structure.carries:
+        return True
     nodes, readers = space.training.nodes, space.training.readers[name]
     made = space.training.producer.get(name)
     begins = nodes[made].section if made is not None else (nodes[readers[0]].section if readers else "")

@@ -3,13 +3,14 @@
 Calls keep the order of the training graph. A parameter is loaded just before its first reader and gathered there,
 together with the parameters that are read next, up to a bucket. A computed tensor is converted as soon as it is made.
 Gradients on their way to an update wait until a bucket is full or the backward pass ends, and so do updated parameters
-on their way back. What "optimal" refers to is this order; it is deterministic. Cost: linear in instructions; lines
+on their way back. What isn't kept for the backward pass is made again just before its first reader there. What "optimal" refers to is this order; it is deterministic. Cost: linear in instructions; lines
 that were made once are made again by a look-up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +22,7 @@ from hapdsl.cost.overlap import simulate
 from hapdsl.cost.pricing import Line
 from hapdsl.graph.program import COLLECTIVES, Instruction, Program, Value, conversion
 from hapdsl.graph.training import LOADED, Node
+from hapdsl.search.carry import RECOMPUTED
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.messages import BUCKET
 from hapdsl.search.offers import Offer, provides
@@ -97,6 +99,15 @@ class Scheduler:
             found = self._computes[k, id(rule)] = (rule, self.pricer.priced(draft))
         return found[1]
 
+    def recompute(self, k: int, node: Node, rule: Rule, at: Node) -> Line:
+        """Call k once more, for call `at`."""
+        key = (k, rule, at.section, at.repeat)
+        found = self._others.get(key)
+        if found is None:
+            draft = self.numbers.kept(key, lambda: replace(instruction(node, rule), section=at.section, repeat=at.repeat))
+            found = self._others[key] = self.pricer.priced(draft)
+        return found
+
     def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> Line:
         key = (name, placement, section, repeat)
         found = self._others.get(key)
@@ -157,31 +168,36 @@ class _Run:
         self.have: dict[str, list[Placement]] = {}
         self.gradients: list[_Waiting] = []
         self.updated: list[_Waiting] = []
-        self.gathers = self._gathers()
+        self.late: set[str] = set()  # what the backward pass has yet to make again
+        self.gathers = self._gathers(self.choice.held)
 
     def run(self) -> list[Line]:
         section = "forward"
         for k, node in enumerate(self.training.nodes):
             if node.section != section:
                 self.flush(self.gradients, section)
+                if section == "forward":
+                    self.let_go()
                 section = node.section
-            self.node(k, node)
+            self.node(k, node, node)
         self.flush(self.gradients, section)
         self.flush(self.updated, "update")
         return self.out
 
     # -- loads ------------------------------------------------------------------------
 
-    def _gathers(self) -> list[str]:
-        """Parameters that must be converted before they are read, in the order of their first readers."""
+    def _gathers(self, names: Iterable[str], late: bool = False) -> list[str]:
+        """Which of these parameters must be converted before they are read, in the order of their first (late) readers."""
         convert = {
             name
-            for name, held in self.choice.held.items()
+            for name in names
+            for held in [self.choice.held[name]]
             if any(p != held and (p in self.asked(name) or not provides((held,), p)) for p in self.choice.offered[name])
         }
         if not convert:
             return []
-        return [n for n in dict.fromkeys(i for node in self.training.nodes for i in node.inputs) if n in convert]
+        nodes = [n for n in self.training.nodes if n.section != "forward"] if late else self.training.nodes
+        return [n for n in dict.fromkeys(i for node in nodes for i in node.inputs) if n in convert]
 
     def asked(self, name: str) -> Offer:
         """Placements that a person wants to see made."""
@@ -198,15 +214,34 @@ class _Run:
         """A load stands in the turn its tensor belongs to, if that is the turn at hand."""
         return repeat if repeat and name.startswith(f"{repeat[-1][0]}.{repeat[-1][1]}.") else ()
 
+    def let_go(self) -> None:
+        """What isn't kept for the backward pass is down to the placement that it is made again from, or gone."""
+        for name, how in self.choice.carry.items():
+            self.late.add(name)
+            if how == RECOMPUTED:
+                self.have[name] = []
+            elif name in self.choice.held:
+                self.have[name] = [p for p in self.have.get(name, ()) if p == self.choice.held[name]]
+            else:
+                self.have[name] = [self.source(name)]
+        self.gathers += self._gathers([n for n in self.choice.carry if n in self.choice.held and self.have[n]], late=True)
+
+    def source(self, name: str) -> Placement:
+        """The placement that a computed tensor is made in."""
+        k = self.training.producer[name]
+        return self.choice.rules[k].outputs[self.training.nodes[k].outputs.index(name)]
+
     def param(self, name: str, section: str, repeat: Turn) -> None:
         """Load a parameter and make what it is offered as; gathers of those that come next join the message."""
         self.load(name, self.choice.held[name], section, repeat)
         if name not in self.gathers:
             return
+        self.gathers.insert(0, self.gathers.pop(self.gathers.index(name)))
         group: list[_Waiting] = []
         size = 0
         while self.gathers and (not group or size < self.s.bucket):
             following = self.gathers.pop(0)
+            self.late.discard(following)
             held = self.choice.held[following]
             self.load(following, held, section, repeat)
             more = self.s.waits(following, held, self.choice.offered[following])
@@ -216,26 +251,46 @@ class _Run:
 
     # -- calls ------------------------------------------------------------------------
 
-    def node(self, k: int, node: Node) -> None:
+    def node(self, k: int, node: Node, at: Node) -> None:
+        """Call k in the section and turn of call `at`: itself, or the one that it is run again for."""
         rule = self.choice.rules[k]
         for name, placement in zip(node.inputs, rule.inputs, strict=True):
             if placement not in self.have.get(name, ()):
-                self.read(name, placement, node)
-        self.out.append(self.s.compute(k, node, rule))
+                self.read(name, placement, at)
+        self.out.append(self.s.compute(k, node, rule) if at is node else self.s.recompute(k, node, rule, at))
         for name, placement in zip(node.outputs, rule.outputs, strict=True):
             self.have.setdefault(name, []).append(placement)
-            self.made(name, placement, node)
+            self.made(name, placement, at)
 
     def read(self, name: str, placement: Placement, node: Node) -> None:
-        """See that a value is at hand: load it, or cut it from what is offered."""
+        """See that a value is at hand: load it, make it again, or cut it from what is offered."""
         kind = self.training.tensors[name].kind
         if kind in ("input", "state", "seed"):
             for p in (*self.asked(name), R if placement.kind == "P" else placement):
                 self.load(name, p, node.section, node.repeat)
-        elif name in self.choice.held and name not in self.have:
+        elif name in self.choice.held and (name not in self.have or name in self.late):
+            self.late.discard(name)
             self.param(name, node.section, node.repeat)
+        elif name in self.late:
+            if self.choice.carry[name] == RECOMPUTED:
+                self.recompute(name, node)
+            else:
+                self.late.discard(name)
+                self.made(name, self.have[name][0], node)
         if placement not in self.have[name]:
             self.convert((self.s.wait(name, R, placement),), node.section, node.repeat)
+
+    def recompute(self, name: str, at: Node) -> None:
+        """Run the call of a tensor again, and before it those of its operands that are gone as well."""
+        calls, names = set(), [name]
+        while names:
+            each = names.pop()
+            if each in self.late and self.choice.carry[each] == RECOMPUTED:
+                self.late.discard(each)
+                calls.add(self.training.producer[each])
+                names += self.training.nodes[self.training.producer[each]].inputs
+        for k in sorted(calls):
+            self.node(k, self.training.nodes[k], at)
 
     def made(self, name: str, placement: Placement, node: Node) -> None:
         if name in self.s.buckets.updated:

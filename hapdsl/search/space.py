@@ -29,6 +29,7 @@ from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import Instruction, Layout, Value
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search import footprint
+from hapdsl.search.carry import MADE_AGAIN
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.offers import Offer
 from hapdsl.search.restriction import Restriction
@@ -60,6 +61,7 @@ class Space:
         objective: str = "sync",
         structure: Structure | None = None,
         memory: bool = False,
+        graded: bool = False,
     ) -> None:
         self.training, self.layout, self.cluster, self.objective = training, layout, cluster, objective
         self.structure = structure or Structure(training, restriction)
@@ -71,6 +73,7 @@ class Space:
         self.timed = range(len(self.groups) + (objective == "overlap"))
         self.held = range(len(self.timed), len(self.timed) + footprint.MOMENTS * len(self.groups) * memory)
         self.graph = self.structure.base.copy()
+        self.graded = graded
         self._tables: dict[object, Table] = {}
         self._price()
 
@@ -92,7 +95,8 @@ class Space:
         """Seconds of call k, float array [groups, rules]."""
         node = self.training.nodes[k]
         first = [group[0] for group in self.groups]
-        return np.stack([self.pricer.price(instruction(node, r)).seconds[first] for r in self.rules[k]], axis=1)
+        seconds = np.stack([self.pricer.price(instruction(node, r)).seconds[first] for r in self.rules[k]], axis=1)
+        return seconds * (1.0 + np.array(self.structure.twice[k]))
 
     # -- factors ---------------------------------------------------------------------
 
@@ -104,7 +108,8 @@ class Space:
             self.graph.priced_factor((variable,), self._tables[key])
         for give in self.structure.gives:
             if give.kind not in self._tables:
-                self._tables[give.kind] = self._communication(give.name, give.given, self.offers[give.name])
+                times = self._times(give.name)
+                self._tables[give.kind] = self._communication(give.name, give.given, self.offers[give.name], times)
             self._communicate(give.scope, self._tables[give.kind])
         for name in self.holds:
             self._param(name)
@@ -134,18 +139,26 @@ class Space:
         else:
             self.graph.priced_factor(scope, table)
 
-    def _communication(self, name: str, given: Sequence[Placement], offered: Sequence[Offer]) -> Table:
-        """Seconds to make each offered set from each given placement, inf where there is no way."""
+    def _communication(
+        self, name: str, given: Sequence[Placement], offered: Sequence[Offer], times: Table | float = 1.0
+    ) -> Table:
+        """Seconds to make each offered set from each given placement, `times` over; inf where there is no way."""
         routes = [[self.conversions.route(name, p, o) for o in offered] for p in given]
-        return self._seconds(np.array([[np.inf if r is None else r[0] for r in row] for row in routes]))
+        return self._seconds(times * np.array([[np.inf if r is None else r[0] for r in row] for row in routes]))
+
+    def _times(self, name: str) -> Table | float:
+        """How often each offered set is made: in both passes where it isn't kept."""
+        words = self.structure.carries.get(name)
+        return 1.0 if words is None else np.array([1.0 + (w in MADE_AGAIN) for w in words])
 
     def _param(self, name: str) -> None:
         structure = self.structure
         variable, pairs, kind = self.offer_variable[name], self.holds[name], structure.tensor_kind[name]
-        key: tuple[object, ...] = ("held", kind, pairs)
+        key: tuple[object, ...] = ("held", kind, pairs, structure.carries.get(name))
         if key not in self._tables:
             routes = [self.conversions.route(name, h, o) for h, o in pairs]
-            self._tables[key] = self._seconds(np.array([np.inf if r is None else r[0] for r in routes]))
+            once = np.array([np.inf if r is None else r[0] for r in routes])
+            self._tables[key] = self._seconds(self._times(name) * once)
         self._communicate((variable,), self._tables[key])
         new = self.training.updates.get(name)
         if new is not None:

@@ -23,7 +23,7 @@ from hapdsl.search.shares import Shares, layout_of, shares_of
 from hapdsl.search.space import Space
 from hapdsl.search.structure import Choice, Structure
 
-FRUGAL = (0.5, 2.0, 8.0, 40.0)  # times the price of memory that are tried where it is short
+DEAR, HALVINGS = 4, 5  # prices of memory that are tried at most to find one under which a program fits, and to lower it again
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 
 
@@ -56,7 +56,7 @@ class Spaces:
     ) -> None:
         self.training, self.cluster, self.objective, self.restriction = training, cluster, objective, restriction
         self.pairs, self.clock = pairs, clock
-        self.structures: dict[tuple[str, ...], Structure] = {}
+        self.structures: dict[tuple[tuple[str, ...], bool], Structure] = {}
         self.solved: dict[tuple[object, ...], Solved] = {}
         self.nodes = 0  # prefixes that A* looked at
         self.paid = False  # some space had a price on memory
@@ -86,17 +86,17 @@ class Spaces:
 
     # -- spaces ------------------------------------------------------------------------
 
-    def structure(self, messages: tuple[str, ...]) -> Structure:
+    def structure(self, messages: tuple[str, ...], carry: bool = False) -> Structure:
         """Raises HAP602 where the restriction leaves nothing."""
-        found = self.structures.get(messages)
+        found = self.structures.get((messages, carry))
         if found is None:
-            found = self.structures[messages] = Structure(self.training, self.restriction, messages)
+            found = self.structures[messages, carry] = Structure(self.training, self.restriction, messages, carry)
             if found.impossible:
                 raise self.pairs.nothing(found.impossible)
         return found
 
     def solve(self, shares: Shares, messages: tuple[str, ...], memory: bool = False, objective: str | None = None) -> Solved:
-        """The space under these shares with the best prices; with `memory`, a price on that as well.
+        """The space under these shares with the best prices; with `memory`, a price on that as well, and ways to save it.
 
         Where no program can be better than the best at hand, the prices are left as good as they are when that shows.
         """
@@ -104,7 +104,7 @@ class Spaces:
         key = (shares_key(shares), messages, memory, objective)
         if key not in self.solved:
             self.paid = self.paid or memory
-            structure = self.structure(messages)
+            structure = self.structure(messages, memory)
             layout = layout_of(shares, len(self.cluster))
             space = Space(self.training, layout, self.cluster, None, objective, structure, memory)
             groups, ceilings = [list(space.timed)], None
@@ -133,16 +133,33 @@ class Spaces:
             found = solved.pairs[assignment] = self.pairs.priced(choice, solved.shares, solved.scheduler)
         return found
 
-    def frugal(self, solved: Solved) -> list[tuple[int, ...]]:
-        """Assignments that pay more and more for memory: the footprint leaves things out, so its own price may be too low."""
-        space, pricing = solved.space, solved.pricing
+    def frugal(self, solved: Solved) -> list[Pair]:
+        """Programs that pay for memory: those between which the price decides whether they fit, found by bisection.
+
+        The footprint leaves things out, so its own price may be too low; and it can't tell identical layers apart, so they are graded.
+        Prices follow the duals, and then lie on all moments alike. Cost: at most 2 x (DEAR + HALVINGS) eliminations.
+        """
+        pricing, space = solved.pricing, solved.space
+        if pricing.elimination is None or not pricing.elimination.feasible:
+            return []
+        graded = Space(self.training, space.layout, self.cluster, None, space.objective, space.structure, True, graded=True)
+        held = slice(space.held.start, space.held.stop)
+        duals = pricing.prices[held]
         found = []
-        for factor in FRUGAL if pricing.elimination is not None and pricing.elimination.feasible else ():
-            prices = pricing.prices.copy()
-            held = slice(space.held.start, space.held.stop)
-            prices[held] = np.maximum(prices[held], abs(pricing.bound) / 10) * factor
-            found.append(eliminate(space.graph, prices, order=space.structure.order).best())
-        return list(dict.fromkeys(found))
+        for weights in ([duals / duals.max()] if duals.any() else []) + [np.ones(len(duals))]:
+            low, high = 0.0, abs(pricing.bound) / 8
+            for turn in range(DEAR + HALVINGS):
+                if self.clock.late() or high - low < 0.01 * high:
+                    break
+                price = high if turn < DEAR and high > 2 * low else (low + high) / 2
+                prices = pricing.prices.copy()
+                prices[held] = weights * price
+                pair = self.pair(solved, eliminate(graded.graph, prices, order=space.structure.order).best())
+                fits = pair.fits
+                if fits:
+                    found.append(pair)
+                low, high = (low, price) if fits else (price, 4 * price if high == price else high)
+        return found or [pair]
 
     def search(self, solved: Solved, leaves: int, gap: float, best: Pair | None) -> tuple[Pair | None, float]:
         """A* from the solved prices, until `gap` is closed to the best pair or the leaves are used up.

@@ -7,14 +7,15 @@ Cost: O(calls) look-ups and O(kinds × rules × offers) work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 
 from hapdsl.cost.numbers import Numbers
 from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.search.carry import AGAIN, KEPT, MADE_AGAIN, NEVER, RECOMPUTED, again, is_late
 from hapdsl.search.eliminate import Order, order
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.messages import SHARED, Buckets
@@ -32,16 +33,18 @@ PARAMS = ("param", "frozen", "buffer")
 class Choice:
     """One value per variable, spelled out: what the scheduler turns into a program.
 
-    `rules[k]` is the rule of call k, `offered[t]` the set a tensor is offered as, `held[p]` a parameter's placement.
+    `rules[k]` is the rule of call k, `offered[t]` the set a tensor is offered as, `held[p]` a parameter's placement. `carry[t]` says how
+    the backward pass comes by a tensor that isn't kept for it: "again" (from the placement it was made or is held in) or "recomputed".
     """
 
     rules: tuple[Rule, ...]
     offered: Mapping[str, Offer]
     held: Mapping[str, Placement]
+    carry: Mapping[str, str] = field(default_factory=dict)
 
     def key(self) -> tuple[object, ...]:
         """Equal for equal choices of one graph."""
-        return (self.rules, tuple(self.held.items()), tuple(self.offered.items()))
+        return (self.rules, tuple(self.held.items()), tuple(self.offered.items()), tuple(self.carry.items()))
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,18 @@ class Structure:
     `offers[t]` those of a computed tensor, `holds[p]` the (held, offered) pairs of a parameter, in `offer_variable`.
     `gives` says where prices of collectives belong. `messages` are the shared messages (of SHARED) whose latency is to
     count by a flag; each doubles tables, and one that weighs nothing is better left out, which only lowers the bound.
+    With `carry`, each tensor that is there before the backward pass and may be read in it also says how it gets there: `carries[t]` has a
+    word of CARRY per value ("" where it isn't needed any more), `twice[k]` whether call k runs a second time. That makes tables larger
+    and never a step shorter, so it is for where memory is short.
     `impossible` names the calls and tensors for which the restriction leaves nothing: then nothing is allowed at all.
     """
 
     def __init__(
-        self, training: TrainingGraph, restriction: Restriction | None = None, messages: tuple[str, ...] = tuple(SHARED)
+        self,
+        training: TrainingGraph,
+        restriction: Restriction | None = None,
+        messages: tuple[str, ...] = tuple(SHARED),
+        carry: bool = False,
     ) -> None:
         self.training = training
         self.restriction = restriction or Restriction()
@@ -75,6 +85,9 @@ class Structure:
         self.base = FactorGraph()
         self.rules: list[tuple[Rule, ...]] = []
         self.rule_variable: list[int] = []
+        self.twice: list[tuple[bool, ...]] = []
+        self.carries: dict[str, tuple[str, ...]] = {}
+        self.again = again(training) if carry else NEVER
         self.node_kind: list[int] = []
         self.offers: dict[str, tuple[Offer, ...]] = {}
         self.holds: dict[str, tuple[Held, ...]] = {}
@@ -125,9 +138,11 @@ class Structure:
             if every is None:
                 every = self._rules_of[key] = tuple(r for r in node.rules if possible(self.training, node, r))
             rules = tuple(r for r in every if self.restriction.allow(node, r))
-            self.rules.append(rules or every[:1])
-            self.node_kind.append(self._number((key, self.rules[-1])))
-            self.rule_variable.append(self._variable("rule", node.outputs[0], len(rules)))
+            times = (False, True) if node.outputs[0] in self.again.calls else (False,)
+            self.rules.append((rules or every[:1]) * len(times))
+            self.twice.append(tuple(t for t in times for _ in self.rules[-1][:: len(times)]))
+            self.node_kind.append(self._number((key, self.rules[-1], len(times))))
+            self.rule_variable.append(self._variable("rule", node.outputs[0], len(rules) * len(times)))
 
     def _variable(self, what: str, name: str, size: int) -> int:
         """A variable; one that has no value left gets one that is forbidden."""
@@ -150,11 +165,23 @@ class Structure:
             if tensor.kind in PARAMS:
                 held = (p for p in (R, *map(S, training.shardable(name))) if self.restriction.allow_held(name, p))
                 pairs = tuple((h, o) for h in held for o in found if feasible(h, o) and wish.granted(h, o))
-                self.holds[name] = pairs or ((R, (R,)),)
-                self.offer_variable[name] = self._variable("held", name, len(pairs))
+                words = self._words(name, recomputed=False)
+                self.holds[name] = (pairs or ((R, (R,)),)) * len(words)
+                self.offer_variable[name] = self._variable("held", name, len(pairs) * len(words))
             else:
-                self.offers[name] = found
-                self.offer_variable[name] = self._variable("offer", name, len(found))
+                words = self._words(name, recomputed=name in self.again.calls)
+                self.offers[name] = found * len(words)
+                self.offer_variable[name] = self._variable("offer", name, len(found) * len(words))
+            if name in self.again.needed:
+                count = len(found) if name in self.offers else len(self.holds[name]) // len(words)
+                self.carries[name] = tuple(w for w in words for _ in range(count))
+
+    def _words(self, name: str, recomputed: bool) -> tuple[str, ...]:
+        """The ways in which a tensor may reach the backward pass, the one that costs nothing first."""
+        if name not in self.again.needed:
+            return (KEPT,)
+        words = (KEPT, AGAIN, RECOMPUTED) if recomputed else (KEPT, AGAIN)
+        return words if self.again.needed[name] else ("", *words)
 
     def _read_as(self, name: str, readers: tuple[int, ...]) -> tuple[Placement, ...]:
         """All placements that some reader's rule takes, sorted."""
@@ -181,20 +208,27 @@ class Structure:
 
     def _exclusions(self) -> None:
         """A rule reads only what is offered; and where prices of what it gives will stand."""
-        for k, node in enumerate(self.training.nodes):
+        training = self.training
+        for k, node in enumerate(training.nodes):
             variable = self.rule_variable[k]
             for name in dict.fromkeys(node.inputs):
                 if name in self.offer_variable:
                     offered = self.offers.get(name) or tuple(o for _, o in self.holds[name])
                     places = self.places(k, name)
-                    key = ("reads", self.node_kind[k], places, offered)
-                    table = self.table(key, lambda k=k, places=places, offered=offered: self._reads(k, places, offered))  # type: ignore[misc]
+                    words = self.carries.get(name, ())
+                    key = ("reads", self.node_kind[k], places, offered, words)  # one kind of call is of one section
+                    make = partial(self._reads, k, places, offered, words, is_late(training, node, name))
+                    table = self.table(key, make)
                     self.base.factor((variable, self.offer_variable[name]), table)
             for j, name in enumerate(node.outputs):
                 if name in self.offers:
-                    kind = self._number(("gives", self.node_kind[k], j, self.offers[name], self.tensor_kind[name]))
+                    words = self.carries.get(name, ())
+                    kind = self._number(("gives", self.node_kind[k], j, self.offers[name], words, self.tensor_kind[name]))
                     given = tuple(r.outputs[j] for r in self.rules[k])
                     self.gives.append(Gives((variable, self.offer_variable[name]), name, kind, given))
+                    if name in self.again.calls:
+                        table = self.table(("twice", kind), partial(self._runs_twice, k, words))
+                        self.base.factor(self.gives[-1].scope, table)
                     if self.wish(name) is not NOTHING:
                         self._grant(self.gives[-1].scope, name, given, self.offers[name])
         for name, pairs in self.holds.items():
@@ -213,10 +247,20 @@ class Structure:
         k = self.training.producer[name]
         return k, self.training.nodes[k].outputs.index(name)
 
-    def _reads(self, k: int, places: tuple[int, ...], offered: tuple[Offer, ...]) -> np.ndarray:
-        return np.array(
-            [[0.0 if all(provides(o, r.inputs[i]) for i in places) else np.inf for o in offered] for r in self.rules[k]]
-        )
+    def _reads(
+        self, k: int, places: tuple[int, ...], offered: tuple[Offer, ...], words: tuple[str, ...], late: bool
+    ) -> np.ndarray:
+        """What is offered must provide what a rule reads, and be there in the backward pass if that is when it is read."""
+        fits = np.array([[all(provides(o, r.inputs[i]) for i in places) for o in offered] for r in self.rules[k]])
+        if words:
+            there = np.array([w != "" for w in words])
+            fits &= ~(np.array(self.twice[k]) | late)[:, None] | there
+        return np.where(fits, 0.0, np.inf)
+
+    def _runs_twice(self, k: int, words: tuple[str, ...]) -> np.ndarray:
+        """A call runs twice if and only if what it makes is recomputed."""
+        recomputed = np.array([w == RECOMPUTED for w in words])
+        return np.where(np.array(self.twice[k])[:, None] == recomputed, 0.0, np.inf)
 
     # -- messages that must be sent at all ---------------------------------------------
 
@@ -269,21 +313,39 @@ class Structure:
         held = {}
         for name, pairs in self.holds.items():
             held[name], offered[name] = pairs[assignment[self.offer_variable[name]]]
-        return Choice(rules, offered, held)
+        carry = {n: w for n, words in self.carries.items() if (w := words[assignment[self.offer_variable[n]]]) in MADE_AGAIN}
+        return Choice(rules, offered, held, carry)
 
 
     def assignment(self, choice: Choice) -> tuple[int, ...]:
         """The cheapest assignment that stands for some choices. Raises ValueError where they lie outside this space."""
         found = [0] * len(self.base.sizes)
-        for rules, v, rule in zip(self.rules, self.rule_variable, choice.rules, strict=True):
-            found[v] = rules.index(rule)
-        for name, options in self.offers.items():
-            found[self.offer_variable[name]] = options.index(choice.offered[name])
-        for name, pairs in self.holds.items():
-            found[self.offer_variable[name]] = pairs.index((choice.held[name], choice.offered[name]))
+        for k, (rules, v, rule) in enumerate(zip(self.rules, self.rule_variable, choice.rules, strict=True)):
+            twice = choice.carry.get(self.training.nodes[k].outputs[0]) == RECOMPUTED
+            found[v] = _first((r == rule and t == twice) for r, t in zip(rules, self.twice[k], strict=True))
+        needed = self._needed_later(choice)
+        for name, options in (*self.offers.items(), *self.holds.items()):
+            value: object = choice.offered[name] if name in self.offers else (choice.held[name], choice.offered[name])
+            word = choice.carry.get(name, KEPT if needed.get(name, True) else "")
+            words = self.carries.get(name, (KEPT,) * len(options))
+            found[self.offer_variable[name]] = _first((o == value and w == word) for o, w in zip(options, words, strict=True))
         for kind, flag in self.flags.items():
             found[flag] = int(any(table[tuple(found[v] for v in scope)] for scope, table in self.needs[kind]))
         return tuple(found)
+
+
+    def _needed_later(self, choice: Choice) -> dict[str, bool]:
+        """For each tensor that may be needed in the backward pass, whether it is."""
+        found = dict(self.again.needed)
+        for name, how in choice.carry.items():
+            if how == RECOMPUTED:
+                found.update(dict.fromkeys((n for n in self.training.nodes[self.training.producer[name]].inputs if n in found), True))
+        return found
+
+
+def _first(matches: Iterable[bool]) -> int:
+    """The place of the first True. Raises ValueError where there is none."""
+    return list(matches).index(True)
 
 
 def _needed(kinds: tuple[str, ...], source: Placement, offer: Offer) -> bool:
