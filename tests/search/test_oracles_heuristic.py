@@ -74,8 +74,8 @@ def test_the_computed_heuristic_is_consistent(model: str, machines: str) -> None
 @pytest.mark.parametrize("heuristic", HEURISTICS)
 def test_both_heuristics_prove_the_same(heuristic: str) -> None:
     """The same leaves at the same additive costs, the same best program; the bound of h = 0 comes from its own heap."""
-    for model, machines in [("one product", "pair"), ("add and reduce", "latency"), ("read twice by one call", "three")]:
-        tried, elimination = solved(model, machines, keep=0.4)
+    for model, machines in [("one product", "pair"), ("add and reduce", "latency")]:
+        tried, elimination = solved(model, machines, keep=0.35)
         found = best_first(elimination, tried.seconds, gap=0.0, heuristic=heuristic)
         other = best_first(elimination, tried.seconds, gap=0.0)
         assert found.reason in ("gap", "exhausted")
