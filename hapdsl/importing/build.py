@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
-from hapdsl.importing.atoms import Atom, Dim, Ties, leaves, size
+from hapdsl.importing.atoms import Atom, Dim, Ties, leaves, root, size
 from hapdsl.importing.constants import Constant, Constants
+from hapdsl.importing.handlers import KNOWING
 from hapdsl.importing.trace import Origin, Traced, origin
 from hapdsl.importing.values import (
     Declared,
@@ -116,11 +117,22 @@ class Builder:
         return self.declare(kind, name, resolved(dims), shape, self.dtype(node.meta["val"]))
 
     def declare(self, kind: str, name: str, dims: Layout, shape: tuple[int, ...], dtype: str) -> Value:
+        dims = self.told_apart(name, dims)
         whole = kind == "input" or name in self.merged
         stored = dims if whole else tuple((a,) for d in dims for a in (d or ())) if any(len(d) > 1 for d in dims) else dims
         if name not in self.declared:
             self.declared[name] = Declared(kind, name, Tensor(name), stored, dtype, shape)
         return Value(self.declared[name].tensor, dims, stored, dtype)
+
+    def told_apart(self, name: str, dims: Layout) -> Layout:
+        """Dims of one tensor that operators made one, as in a square matrix between equal widths: the later one is a second index."""
+        seen: set[int] = set()
+        found: list[Dim] = []
+        for dim in dims:
+            own = tuple(self.atom((name, "second", id(root(a))), a.size, root(a)) if id(root(a)) in seen else a for a in dim)
+            seen.update(id(root(a)) for a in dim)
+            found.append(own)
+        return tuple(found)
 
     def constant(self, node: Node) -> Constant:
         shape = tuple(node.meta["val"].shape) if isinstance(node.meta.get("val"), torch.Tensor) else ()
@@ -141,7 +153,7 @@ class Builder:
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.dtype(node.meta["val"])
         in_place = _IN_PLACE.fullmatch(name)
-        handler = self.handlers(f"{in_place[1]}.{in_place[2]}" if in_place else name)
+        handler = self.handlers(plain_name(name, in_place))
         if name in VIEWS and node.all_input_nodes:
             source = node.all_input_nodes[0]
             apart = name == GETITEM and source not in self.base  # outputs of one operator have memory of their own
@@ -152,11 +164,12 @@ class Builder:
         try:
             followed = next((a for a in tree_leaves([args, kwargs]) if isinstance(a, Followed)), None)
             if followed is not None:
-                plain = f"{in_place[1]}.{in_place[2]}" if in_place else name
-                found = followed.follow(self, node, plain, args, kwargs)
+                found = followed.follow(self, node, plain_name(name, in_place), args, kwargs)
             elif handler is None:
                 raise self.unknown(name)
             else:
+                if plain_name(name, in_place) not in KNOWING:
+                    args, kwargs = tree_map(self.known_tensor, (args, kwargs))
                 found = handler(self, node, *args, **kwargs)
             if isinstance(found, Value):
                 found = self.handed_on(node, found)
@@ -167,6 +180,20 @@ class Builder:
             if "positional argument" in str(problem) or "keyword argument" in str(problem):
                 raise self.refuse(f"{name} with these arguments") from None
             raise
+
+    def known_tensor(self, x: Any) -> Any:
+        return self.table(x) if isinstance(x, Constant) else x
+
+    def table(self, x: Constant) -> Value:
+        """A constant that no number says: a tensor of the text, whose values come with the module's weights."""
+        name = self.traced.names[x.node.name][1] if x.node.op == "placeholder" else self.constant_name(x.node)
+        try:
+            tensor = x.tensor
+        except NotImplementedError as problem:
+            raise self.refuse(f"buffer {problem}, which has no values on the meta device,") from None
+        dtype = self.dtype(tensor)
+        self.tables[name] = tensor
+        return self.declare("frozen" if dtype in FLOATS else "buffer", name, resolved(x.dims), tuple(tensor.shape), dtype)
 
     def handed_on(self, node: Node, found: Value) -> Value:
         """What a numbered layer hands to another one is stored as the module sees it, so that all layers find it alike."""
@@ -240,6 +267,11 @@ class Builder:
         found = self.fresh.get((self.here.name, key))
         atom = found or self.fresh.setdefault((self.here.name, key), Atom(extent, side=side))
         return leaves((atom,))
+
+    def second(self, atom: Atom, use: str = "") -> Atom:
+        """Another index over the same extent, for the operator at hand."""
+        assert self.here is not None
+        return self.atom((self.here.name, "second", use, id(root(atom))), atom.size, root(atom))
 
     def tie(self, a: Dim, b: Dim) -> None:
         """Two dims that the operator at hand wants equal."""
@@ -396,6 +428,11 @@ class Builder:
         if same_layout(_trimmed(value.stored), wanted) and len(value.stored) <= len(layout):
             return value
         return self.fits(value, wanted)
+
+
+def plain_name(name: str, in_place: re.Match[str] | None) -> str:
+    """The operator whose result one that works in place leaves."""
+    return f"{in_place[1]}.{in_place[2]}" if in_place else name
 
 
 def layer_of(path: str) -> str:

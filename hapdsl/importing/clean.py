@@ -29,6 +29,9 @@ def clean(graph: Graph) -> None:
                 node.replace_all_uses_with(source)
             graph.erase_node(node)
     for node in list(graph.nodes):
+        if str(node.target) == "aten.cat.default":
+            _without_empty(node)
+    for node in list(graph.nodes):
         if node.op != "call_function":
             continue
         for name, pattern, arguments in COMPOSITES:
@@ -42,6 +45,16 @@ def clean(graph: Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op == "call_function" and not node.users and not _changes(node):
             graph.erase_node(node)
+
+
+def _without_empty(node: Node) -> None:
+    """Leave out of a join what has no elements: the part of a head that isn't turned, where all of it is."""
+    joined: Any = node.args[0]
+    kept = [n for n in joined if n.meta["val"].numel()]
+    if len(kept) == 1:
+        node.replace_all_uses_with(kept[0])
+    elif len(kept) < len(joined):
+        node.args = (kept, *node.args[1:])
 
 
 class Composite:

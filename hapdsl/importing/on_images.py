@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from hapdsl.importing.atoms import Dim, leaves
+from hapdsl.importing.atoms import Dim, leaves, size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
@@ -29,7 +29,7 @@ def _set(**numbers: tuple[int, int]) -> dict[str, Any]:
     return {n: v for n, (v, default) in numbers.items() if v != default}
 
 
-@handles("aten.conv2d.default")
+@handles("aten.conv2d.default", "aten.conv2d.padding")
 def conv2d(
     b: Builder,
     node: Node,
@@ -41,9 +41,13 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Value:
+    s, d = _one(b, stride, "a stride"), _one(b, dilation, "a dilation")
     if isinstance(pad, str):
-        raise b.refuse(f'padding "{pad}"', "say how many pixels")
-    s, p, d = _one(b, stride, "a stride"), _one(b, pad, "padding"), _one(b, dilation, "a dilation")
+        window = _one(b, [size(n) for n in k.dims[2:]], "a kernel")
+        if pad == "same" and (window % 2 == 0 or s != 1):
+            raise b.refuse('padding "same" of an even kernel or with a stride', "say how many pixels")
+        pad = 0 if pad == "valid" else d * (window - 1) // 2
+    p = _one(b, pad, "padding")
     if groups == 1:
         b.tie(x.dims[1], k.dims[1])
     x, k = b.logical(fresh(x)), b.logical(fresh(k))
@@ -60,23 +64,63 @@ def _along_channels(b: Builder, x: Value, bias: Value) -> Value:
     return b.pointwise("add", [fresh(x), replace(bias, dims=(bias.dims[0], (), ()))])
 
 
+@handles("aten.conv_transpose2d.input")
+def conv_transpose2d(
+    b: Builder,
+    node: Node,
+    x: Value,
+    k: Value,
+    bias: Value | None = None,
+    stride: Any = 1,
+    pad: Any = 0,
+    output_pad: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Value:
+    if _one(b, dilation, "a dilation") != 1:
+        raise b.refuse("a transposed convolution with a dilation")
+    s, p, o = _one(b, stride, "a stride"), _one(b, pad, "padding"), _one(b, output_pad, "output padding")
+    if groups == 1:
+        b.tie(x.dims[1], k.dims[0])
+    x, k = b.logical(fresh(x)), b.logical(fresh(k))
+    h, w = (b.new_dim(side, int(node.meta["val"].shape[2 + side]), True) for side in (0, 1))
+    channels = k.dims[1] if groups == 1 else b.new_dim("channels", int(node.meta["val"].shape[1]))
+    dims = (x.dims[0], channels, h, w)
+    given = _set(stride=(s, 1), pad=(p, 0), output_pad=(o, 0), groups=(groups, 1))
+    made = b.emit("conv_transpose2d", [x, k], dims, dims, inner=True, **given)
+    return made if bias is None else _along_channels(b, made, fresh(bias))
+
+
+@handles("aten.upsample_nearest2d.vec", "aten.upsample_nearest2d.default")
+def upsample(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
+    x = b.logical(fresh(x))
+    out = [int(n) for n in node.meta["val"].shape[2:]]
+    found = [divmod(n, size(d)) for n, d in zip(out, x.dims[2:], strict=True)]
+    if any(rest for _, rest in found):
+        raise b.refuse("upsampling by other than a whole factor")
+    factor = _one(b, [f for f, _ in found], "a factor")
+    h, w = (b.new_dim(side, n, True) for side, n in enumerate(out))
+    dims = (x.dims[0], x.dims[1], h, w)
+    return b.emit("upsample_nearest2d", [x], dims, dims, **_set(factor=(factor, 2)))
+
+
 @handles("aten.max_pool2d.default", "aten.avg_pool2d.default")
 def pool(b: Builder, node: Node, x: Value, kernel: Any, stride: Any = (), pad: Any = 0, *rest: Any) -> Value:
     op = str(node.target).split(".")[1]
     if (op == "max_pool2d" and rest[:1] not in ((), (1,), ([1, 1],))) or any(r is True for r in rest[: 2 if op == "max_pool2d" else 1][-1:]):
         raise b.refuse(f"{op} with dilation or ceil_mode")
-    if op == "avg_pool2d" and (rest[1:2] == (False,) or rest[2:3] not in ((), (None,))):
+    if op == "avg_pool2d" and ((rest[1:2] == (False,) and _one(b, pad, "padding")) or rest[2:3] not in ((), (None,))):
         raise b.refuse("avg_pool2d that leaves its padding out of the count")
-    size = _one(b, kernel, "a window")
-    step = _one(b, stride, "a stride") if stride else size
+    window = _one(b, kernel, "a window")
+    step = _one(b, stride, "a stride") if stride else window
     x = b.logical(fresh(x))
     h, w = (b.new_dim(side, int(node.meta["val"].shape[2 + side]), True) for side in (0, 1))
     dims = (x.dims[0], x.dims[1], h, w)
-    return b.emit(op, [x], dims, dims, **_set(kernel=(size, 2), stride=(step, 2), pad=(_one(b, pad, "padding"), 0)))
+    return b.emit(op, [x], dims, dims, **_set(kernel=(window, 2), stride=(step, 2), pad=(_one(b, pad, "padding"), 0)))
 
 
 @handles("aten.adaptive_avg_pool2d.default")
-def adaptive(b: Builder, node: Node, x: Value, size: Any) -> Value:
+def adaptive(b: Builder, node: Node, x: Value, target: Any) -> Value:
     out = [int(n) for n in node.meta["val"].shape[2:]]
     extents = [int(n) for n in node.args[0].meta["val"].shape[2:]]  # type: ignore[union-attr]
     if out == extents:
@@ -95,7 +139,7 @@ def adaptive(b: Builder, node: Node, x: Value, size: Any) -> Value:
     return b.emit("adaptive_avg_pool2d", [x], dims, dims, **_set(size=(count, 1)))
 
 
-@handles("aten.batch_norm.default")
+@handles("aten.batch_norm.default", constants=True)
 def batch_norm(
     b: Builder,
     node: Node,

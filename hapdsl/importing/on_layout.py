@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch.fx import Node
 
 from hapdsl.importing.atoms import Dim, leaves, size
 from hapdsl.importing.build import FLOATS, Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
-from hapdsl.importing.values import Either, Extent, Layout, Value, flat, resolved, same_atoms
+from hapdsl.importing.values import Either, Extent, Layout, Value, flat, resolved
 
 
 def _shape(node: Node) -> tuple[int, ...]:
@@ -48,7 +47,7 @@ def item(b: Builder, node: Node, values: Sequence[Value], k: int) -> Value:
 assert str(operator.getitem) == "<built-in function getitem>"
 
 
-@handles("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.unflatten.int", "aten._unsafe_view.default", "aten.view_as.default")  # fmt: skip
+@handles("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.unflatten.int", "aten._unsafe_view.default", "aten.view_as.default", "aten.reshape_as.default")  # fmt: skip
 def view(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     """Row-major: both shapes are rows of the same atoms. Where they don't nest, the elements are really rearranged."""
     shape = _shape(node)
@@ -111,6 +110,43 @@ def expand(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     own = (*((),) * (len(shape) - len(x.dims)), *x.dims)
     dims = tuple(leaves(d) or (b.new_dim(k, n) if n > 1 else ()) for k, (d, n) in enumerate(zip(own, shape, strict=True)))
     return replace(x, dims=dims)
+
+
+@handles("aten.broadcast_tensors.default")
+def broadcast_tensors(b: Builder, node: Node, values: Sequence[Value]) -> tuple[Value, ...]:
+    """All with the dims of their common result; equal dims are tied."""
+    values = [as_value(b, v) for v in values]
+    dims = b.broadcast(values)
+    return tuple(replace(v, dims=resolved(dims)) for v in values)
+
+
+@handles("aten.repeat.default")
+def repeat(b: Builder, node: Node, x: Value, counts: Sequence[int]) -> Value:
+    own = (*((),) * (len(counts) - len(x.dims)), *x.dims)
+    if any(n != 1 and leaves(d) for n, d in zip(counts, own, strict=True)):
+        raise b.refuse("repeat of a dim that is longer than 1", "use repeat_interleave by views, or expand")
+    found: Value = expand(b, node, x)
+    return found
+
+
+@handles("aten.roll.default")
+def roll(b: Builder, node: Node, x: Value, shifts: Any, dims: Any = ()) -> Value:
+    """The end of a dim in front of its start."""
+    for by, d in zip(*((v,) if isinstance(v, int) else v for v in (shifts, dims)), strict=True):
+        x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
+        extent = size(x.dims[d])
+        by %= extent
+        if by:
+            d %= len(x.dims)
+            parts = []
+            for k, (start, stop) in enumerate(((extent - by, extent), (0, extent - by))):
+                made = b.new_dim(("rolled", d, k), stop - start)
+                parts.append(part(b, x, x.dims[d], start, stop, made, (*x.dims[:d], made, *x.dims[d + 1 :])))
+            whole = x.dims[d]
+            laid = [b.logical(p) for p in parts]
+            stored = (*laid[0].dims[:d], whole, *laid[0].dims[d + 1 :])
+            x = b.emit("concat", laid, stored, stored, dim=d)
+    return x
 
 
 # -- parts ------------------------------------------------------------------------------
@@ -233,28 +269,7 @@ def pad(b: Builder, node: Node, x: Value, amounts: Sequence[int], *rest: Any, va
 
 
 def as_value(b: Builder, x: Any) -> Value:
-    """A value; a constant becomes a table of the text's own (see `table`)."""
-    return x if isinstance(x, Value) else table(b, x)
-
-
-def table(b: Builder, x: Constant) -> Value:
-    """A constant that no number says: a frozen tensor, whose values come with the module's weights."""
-    if not isinstance(x, Constant):
+    """A value; a constant becomes a tensor of the text (see `Builder.table`)."""
+    if not isinstance(x, Value | Constant):
         raise b.refuse("an operand that is no tensor")
-    name = b.traced.names[x.node.name][1] if x.node.op == "placeholder" else b.constant_name(x.node)
-    try:
-        tensor = x.tensor
-    except NotImplementedError as problem:
-        raise b.refuse(f"buffer {problem}, which has no values on the meta device,") from None
-    dtype = b.dtype(tensor)
-    dims = resolved(x.dims)
-    value = b.declare("frozen" if dtype in FLOATS else "buffer", name, dims, tuple(tensor.shape), dtype)
-    b.tables[name] = tensor
-    return value
-
-
-def tied(x: Layout, y: Layout) -> bool:
-    return len(x) == len(y) and all(same_atoms(a, c) for a, c in zip(x, y, strict=True))
-
-
-assert torch.__version__ >= "2.6"
+    return x if isinstance(x, Value) else b.table(x)

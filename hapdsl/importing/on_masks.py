@@ -13,7 +13,7 @@ from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant, is_causal
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import expand
-from hapdsl.importing.on_matrices import attention
+from hapdsl.importing.on_matrices import attention, embedding
 from hapdsl.importing.on_numbers import fresh
 from hapdsl.importing.values import Dim, Followed, Value
 
@@ -35,7 +35,7 @@ class Causal(Followed):
         return attention(builder, node, q, k, v, self.keys, options.get("dropout_p", 0.0), True, scale=options.get("scale"))
 
 
-@handles("aten.__and__.Tensor", "aten.bitwise_and.Tensor", "aten.logical_and.default")
+@handles("aten.__and__.Tensor", "aten.bitwise_and.Tensor", "aten.logical_and.default", constants=True)
 def both(b: Builder, node: Node, x: Any, y: Any) -> Any:
     known, value = (x, y) if isinstance(x, Constant) else (y, x)
     if isinstance(known, Constant) and isinstance(value, Value):
@@ -46,10 +46,14 @@ def both(b: Builder, node: Node, x: Any, y: Any) -> Any:
     raise b.refuse("a combination of masks", "causal masks beside masks of keys [batch, positions] are known")
 
 
-@handles("aten.index.Tensor")
+@handles("aten.index.Tensor", constants=True)
 def index(b: Builder, node: Node, x: Value, where: Sequence[Any]) -> Value:
-    """Each dim by all its positions, along dims that are broadcast: a view."""
+    """Each dim by all its positions, along dims that are broadcast: a view. Rows of a table by their numbers: an embedding."""
+    if isinstance(x, Constant):
+        x = b.table(x)
     x = fresh(x)
+    if len(where) == 1 and len(x.dims) == 2 and isinstance(where[0], Value | Constant):
+        return embedding(b, node, x, where[0])
     rank = len(node.meta["val"].shape)
     dims: list[Dim] = [()] * rank
     for dim, positions in zip(x.dims, where, strict=False):

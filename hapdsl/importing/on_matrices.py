@@ -15,13 +15,13 @@ from hapdsl.importing.build import FLOATS, Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value, cat, part
-from hapdsl.importing.on_numbers import add, fresh, mul, scaled
+from hapdsl.importing.on_numbers import add, causal, fresh, mul, scaled
 from hapdsl.importing.values import Extent, Layout, Notation, Root, Value, flat, same_atoms, same_layout
 
 
 @handles("aten.linear.default")
 def linear(b: Builder, node: Node, x: Value, w: Value, bias: Value | None = None) -> Value:
-    y = contract(b, x, w, w.dims[0], w.dims[1])
+    y = contract(b, x, w, 0)
     return y if bias is None else b.pointwise("add", [y, fresh(bias)])
 
 
@@ -29,46 +29,48 @@ def linear(b: Builder, node: Node, x: Value, w: Value, bias: Value | None = None
 def addmm(b: Builder, node: Node, bias: Value, x: Value, w: Value, **scales: Any) -> Value:
     if any(s != 1 for s in scales.values()):
         raise b.refuse("addmm with factors")
-    return b.pointwise("add", [contract(b, x, w, w.dims[1], w.dims[0]), fresh(bias)])
+    return b.pointwise("add", [contract(b, x, w, 1), fresh(bias)])
 
 
 @handles("aten.mm.default", "aten.bmm.default", "aten.matmul.default")
 def matmul(b: Builder, node: Node, x: Value, w: Value) -> Value:
     x, w = fresh(as_value(b, x)), fresh(as_value(b, w))
     if len(w.dims) == 2 and len(x.dims) >= 1:
-        return contract(b, x, w, w.dims[1], w.dims[0])
+        return contract(b, x, w, 1)
     if len(x.dims) < 2 or len(w.dims) < 2:
         raise b.refuse("a product of a vector and a batch of matrices")
     return batched(b, x, w)
 
 
-def contract(b: Builder, x: Value, w: Value, rows: Dim, columns: Dim) -> Value:
-    """x w over the last dim of x and `columns` of w; `rows` are what the result gets."""
-    b.tie(x.dims[-1], columns)
+def contract(b: Builder, x: Value, w: Value, rows_at: int) -> Value:
+    """x w over the last dim of x and the other dim of w than `rows_at`, which is the result's."""
+    b.tie(x.dims[-1], w.dims[1 - rows_at])
     x, w = fresh(x), fresh(w)
-    rows, columns = leaves(rows), leaves(columns)
-    dims = (*x.dims[:-1], rows)
-    batch = {id(a) for d in x.dims[:-1] for a in d}
-    if batch & {id(a) for a in rows}:
-        raise b.refuse("a product that makes an index of one it has already")
-    if not {id(a) for a in columns} <= {id(a) for a in x.atoms}:
+    summed, columns, rows = x.dims[-1], w.dims[1 - rows_at], w.dims[rows_at]
+    kept = {id(root(a)) for d in x.dims[:-1] for a in d}
+    result = tuple(b.second(a) if id(root(a)) in kept else root(a) for a in rows)
+    dims = (*x.dims[:-1], result)
+    if not {id(a) for a in summed} <= {id(a) for a in x.atoms}:
         x = b.logical(x)
     if any(not d for d in x.stored):
         x = b.fits(x, tuple(d for d in x.stored if d))
-    single = len(rows) <= 1 and len(columns) == 1
-    if single and x.stored and same_atoms(x.stored[-1], columns) and len(x.stored) > 1:
-        stored = (*x.stored[:-1], rows)
-        if same_layout(w.stored, (rows, columns)):
-            return b.emit("matmul_nt", [x, w], dims, stored, inner=True)
-        if same_layout(w.stored, (columns, rows)):
-            return b.emit("matmul", [x, w], dims, stored, inner=True)
-    x = b.fits(x, tuple(s for d in x.stored for s in _apart(d, columns)))
+    turned = same_layout(w.stored, (w.dims[1], w.dims[0]))
+    plain = turned or same_layout(w.stored, w.dims)
+    if plain and len(rows) <= 1 and len(summed) == 1 and len(x.stored) > 1 and same_atoms(x.stored[-1], summed):
+        op = "matmul_nt" if (rows_at == 0) != turned else "matmul"
+        return b.emit(op, [x, w], dims, (*x.stored[:-1], result), inner=True)
+    x = b.fits(x, tuple(s for d in x.stored for s in _apart(d, summed)))
     w = b.fits(w, tuple((a,) for a in w.atoms))
-    kept = [d for d in x.stored if d and not any(a is d[0] for a in columns)]
+    own = [d for d in x.stored if d and not any(a is d[0] for a in summed)]
     order = [a for d in x.dims for a in d]
-    kept.sort(key=lambda d: next(k for k, a in enumerate(order) if a is d[0]))
-    stored = (*kept, *((a,) for a in rows))
-    return b.emit("einsum", [x, w], dims, stored, inner=True, spec=Notation((x.stored, w.stored), stored, letters=True))
+    own.sort(key=lambda d: next(k for k, a in enumerate(order) if a is d[0]))
+    # the notation has a letter for each index, also where two of them run over one dim
+    sums = {id(a) for a in summed}
+    letters = tuple(b.second(a, "letter") if id(a) in sums else a for a in result)
+    word = {id(c): s for c, s in zip(columns, summed, strict=True)} | {id(r): t for r, t in zip(rows, letters, strict=True)}
+    written = tuple((word[id(a)],) for a in w.atoms)
+    spec = Notation((x.stored, written), (*own, *((a,) for a in letters)), letters=True)
+    return b.emit("einsum", [x, w], dims, (*own, *((a,) for a in result)), inner=True, spec=spec)
 
 
 def _apart(dim: Dim, columns: Dim) -> list[Dim]:
@@ -93,7 +95,7 @@ def batched(b: Builder, x: Value, y: Value) -> Value:
         batch.append(own or other)
     m, k, n = x.dims[-2], x.dims[-1], y.dims[-1]
     taken = {id(root(a)) for a in (*flat(batch), *m)}
-    result = tuple(b.atom((_name(b), "twin", i), a.size, root(a)) if id(root(a)) in taken else a for i, a in enumerate(n))
+    result = tuple(b.second(a) if id(root(a)) in taken else a for a in n)
     laid = b.fits(replace(x, dims=(*batch, m, k)), (*batch, m, k))
     dims = (*batch, m, result)
     summed = y.dims[-2]  # as long as k, but perhaps its twin
@@ -101,11 +103,6 @@ def batched(b: Builder, x: Value, y: Value) -> Value:
         return b.emit("bmm_nt", [laid, y], dims, dims)
     right = b.fits(replace(y, dims=(*batch, summed, n)), (*batch, summed, n))
     return b.emit("bmm", [laid, right], dims, dims)
-
-
-def _name(b: Builder) -> str:
-    assert b.here is not None
-    return b.here.name
 
 
 @handles("aten.einsum.default")
@@ -128,7 +125,7 @@ def einsum(b: Builder, node: Node, spec: str, operands: Sequence[Value], **__: A
 # -- lookups and norms -----------------------------------------------------------------------
 
 
-@handles("aten.embedding.default")
+@handles("aten.embedding.default", constants=True)
 def embedding(b: Builder, node: Node, table: Value, ids: Value | Constant, *_: Any, **__: Any) -> Value:
     table = b.logical(fresh(table))
     width = table.dims[1]
@@ -180,14 +177,18 @@ def norm(b: Builder, node: Node, x: Value, shape: Sequence[int], *rest: Any, **k
             w = b.logical(w) if len(w.dims) == 1 else w
             operands.append(b.fits(w, (wanted,)))
     if len(operands) != (2 if rms else 3):
-        if rms or isinstance(weight, Value):
-            raise b.refuse("a norm with only one of weight and bias")
-        return b.emit("standardize", [x], dims, x.stored, eps=eps)
+        if rms:
+            raise b.refuse("rms_norm without a weight")
+        y = b.emit("standardize", [x], dims, x.stored, eps=eps)
+        for op, w in (("mul", weight), ("add", bias)):
+            if isinstance(w, Value):
+                y = b.pointwise(op, [fresh(y), fresh(w)])
+        return y
     op = "rms_norm" if rms else "layer_norm"
     return b.emit(op, operands, dims, x.stored) if eps == 1e-5 else b.emit(op, operands, dims, x.stored, eps=eps)
 
 
-@handles("hapdsl.rms_norm")
+@handles("hapdsl.rms_norm", constants=True)
 def rms_norm(b: Builder, node: Node, x: Value, weight: Value | Constant, eps: float) -> Value:
     """x / sqrt(mean(x^2) + eps) * weight over the last dim."""
     weight = as_value(b, weight)
@@ -206,7 +207,7 @@ def gelu_tanh(b: Builder, node: Node, x: Value) -> Value:
     return b.emit("gelu_tanh", [x], x.dims, x.stored)
 
 
-@handles("hapdsl.rotary")
+@handles("hapdsl.rotary", constants=True)
 def rotary(b: Builder, node: Node, x: Value, cos: Any, sin: Any) -> Value:
     """Positions turned into the pairs (x[i], x[e + i]), if the tables are those of a base; else the steps that were written."""
     base = rotary_base(cos, sin) if isinstance(cos, Constant) and isinstance(sin, Constant) else None
@@ -245,7 +246,7 @@ def rotary_base(cos: Constant, sin: Constant) -> float | int | None:
 # -- attention -----------------------------------------------------------------------------------
 
 
-@handles("aten.scaled_dot_product_attention.default")
+@handles("aten.scaled_dot_product_attention.default", constants=True)
 def attention(
     b: Builder,
     node: Node,
@@ -254,13 +255,11 @@ def attention(
     v: Value,
     mask: Any = None,
     p: float = 0.0,
-    causal: bool = False,
+    is_causal: bool = False,
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    if p:
-        raise b.refuse("attention with dropout on its weights", "set the attention's dropout to 0")
     if len(q.dims) != 4 or enable_gqa:
         raise b.refuse("attention other than [batch, heads, positions, elements]" if not enable_gqa else "enable_gqa", "repeat the heads of k and v")
     for left, right, pairs in ((q, k, ((0, 0), (1, 1), (3, 3))), (k, v, ((0, 0), (1, 1), (2, 2)))):
@@ -270,24 +269,26 @@ def attention(
     q, k, v = (fresh(x) for x in (q, k, v))
     if isinstance(mask, Constant):
         if mask.is_causal():
-            causal, mask = True, None
+            is_causal, mask = True, None
         elif mask.is_everything():
             mask = None
     keys = keys_of(b, q, k, mask)
+    if p and keys is not None:
+        raise b.refuse("attention with a mask of keys and dropout on its weights", "set the attention's dropout to 0")
     if keys is not None:
         mask = None
         q, k, v = (fresh(x) for x in (q, k, v))
     width = size(q.dims[3])
     factor = 1.0 if scale is None else scale * math.sqrt(width)
-    if mask is not None:
-        return written_out(b, node, q, k, v, mask, factor)
+    if mask is not None or p:
+        return written_out(b, node, q, k, v, mask, factor, is_causal, p)
     if abs(factor - 1) > 1e-6:
         q = b.emit("scale", [q], q.dims, q.stored, by=Root(q.dims[3], under=False) if scale == 1 else factor)
     batch, heads = q.dims[0], q.dims[1]
     q, k, v = b.logical(q), shared_heads(b, k), shared_heads(b, v)
     stored: Layout = (batch, heads, q.dims[2], v.dims[3])
     operands = [q, k, v] if keys is None else [q, k, v, b.fits(fresh(keys), (batch, k.dims[2]))]
-    if causal:
+    if is_causal:
         return b.emit("attention", operands, stored, stored, causal=True)
     return b.emit("attention", operands, stored, stored)
 
@@ -315,14 +316,21 @@ def shared_heads(b: Builder, x: Value) -> Value:
     return b.logical(x)
 
 
-def written_out(b: Builder, node: Node, q: Value, k: Value, v: Value, mask: Any, factor: float) -> Value:
-    """softmax(factor q k^T / sqrt(e) + mask) v, step by step."""
+def written_out(
+    b: Builder, node: Node, q: Value, k: Value, v: Value, mask: Any, factor: float, is_causal: bool, p: float
+) -> Value:
+    """dropout(softmax(factor q k^T / sqrt(e) + mask)) v, step by step."""
     scores = batched(b, q, replace(k, dims=(k.dims[0], k.dims[1], k.dims[3], k.dims[2])))
     by = factor / math.sqrt(size(q.dims[3]))
     if abs(by - 1) > 1e-6:
         scores = b.emit("scale", [scores], scores.dims, scores.stored, by=Root(q.dims[3]) if abs(factor - 1) < 1e-6 else by)
-    if not (mask.dtype in FLOATS if isinstance(mask, Value) else mask.tensor.dtype.is_floating_point):
-        raise b.refuse("attention with a mask of true and false that depends on the inputs", "add a mask of 0 and -inf to the scores")
-    scores = add(b, node, scores, mask)
+    if isinstance(mask, Value | Constant):
+        if not (mask.dtype in FLOATS if isinstance(mask, Value) else mask.tensor.dtype.is_floating_point):
+            raise b.refuse("attention with a mask of true and false other than of keys", "add a mask of 0 and -inf to the scores")
+        scores = add(b, node, scores, mask)
+    if is_causal:
+        scores = causal(b, scores)
     weights = b.emit("softmax", [scores], scores.dims, scores.stored)
+    if p:
+        weights = b.emit("dropout", [weights], weights.dims, weights.stored, p=p)
     return batched(b, weights, v)

@@ -16,6 +16,7 @@ from hapdsl.importing.on_layout import as_value
 from hapdsl.importing.values import Value, resolved
 
 Operand = Any  # Value, Constant or a number
+NO_LIMIT = 1e30  # where a clamp has none
 MASKED = -1e4  # what is added to a score or stands for it below this is a mask, not a number
 
 
@@ -38,7 +39,7 @@ def shifted(b: Builder, x: Value, by: float) -> Value:
     return x if by == 0 else b.emit("shift", [x], x.dims, x.stored, by=by)
 
 
-@handles("aten.add.Tensor", "aten.add.Scalar")
+@handles("aten.add.Tensor", "aten.add.Scalar", constants=True)
 def add(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Value:
     if not isinstance(x, Value) and alpha == 1:
         x, y = y, x
@@ -49,7 +50,7 @@ def add(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Val
     return b.pointwise("add", [fresh(as_value(b, x)), fresh(y if alpha == 1 else scaled(b, fresh(y), alpha))])
 
 
-@handles("aten.sub.Tensor", "aten.sub.Scalar")
+@handles("aten.sub.Tensor", "aten.sub.Scalar", constants=True)
 def sub(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Value:
     n = number(y)
     if n is not None:
@@ -62,13 +63,13 @@ def sub(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Val
     return b.pointwise("sub", [fresh(as_value(b, x)), fresh(y)])
 
 
-@handles("aten.rsub.Scalar", "aten.rsub.Tensor")
+@handles("aten.rsub.Scalar", "aten.rsub.Tensor", constants=True)
 def rsub(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Value:
     found: Value = sub(b, node, y, x, alpha)
     return found
 
 
-@handles("aten.mul.Tensor", "aten.mul.Scalar")
+@handles("aten.mul.Tensor", "aten.mul.Scalar", constants=True)
 def mul(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
     if not isinstance(x, Value):
         x, y = y, x
@@ -78,7 +79,7 @@ def mul(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
     return b.pointwise("mul", [fresh(as_value(b, x)), fresh(as_value(b, y))])
 
 
-@handles("aten.div.Tensor", "aten.div.Scalar")
+@handles("aten.div.Tensor", "aten.div.Scalar", constants=True)
 def div(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
     n = number(y)
     if n is not None and isinstance(x, Value) and x.dtype in FLOATS:
@@ -128,7 +129,7 @@ def _plain(name: str, op: str) -> None:
     handles(name)(handler)
 
 
-for _op in ("neg", "exp", "log", "sqrt", "relu", "tanh", "sigmoid", "silu"):
+for _op in ("neg", "exp", "log", "sqrt", "relu", "tanh", "sigmoid", "silu", "abs", "sin", "cos", "hardswish", "hardsigmoid", "sign"):
     _plain(f"aten.{_op}.default", _op)
 
 
@@ -136,6 +137,45 @@ for _op in ("neg", "exp", "log", "sqrt", "relu", "tanh", "sigmoid", "silu"):
 def square(b: Builder, node: Node, x: Value) -> Value:
     x = fresh(x)
     return b.emit("mul", [x, x], x.dims, x.stored)
+
+
+@handles("aten.clamp.default", "aten.hardtanh.default", "aten.relu6.default", "aten.clamp_min.default")
+def clamp(b: Builder, node: Node, x: Value, low: float | None = None, high: float | None = None, **limits: Any) -> Value:
+    op = str(node.target).split(".")[1].rstrip("_")
+    low, high = limits.get("min", low), limits.get("max", high)
+    if op == "hardtanh":
+        low, high = (-1.0 if low is None else low), (1.0 if high is None else high)
+    low, high = (0, 6) if op == "relu6" else (low, high)
+    given: dict[str, Any] = {"min": -NO_LIMIT if low is None else low, "max": NO_LIMIT if high is None else high}
+    x = fresh(x)
+    return b.emit("clamp", [x], x.dims, x.stored, **given)
+
+
+@handles("aten.leaky_relu.default")
+def leaky_relu(b: Builder, node: Node, x: Value, slope: float = 0.01) -> Value:
+    x = fresh(x)
+    return b.emit("leaky_relu", [x], x.dims, x.stored, slope=slope)
+
+
+@handles("aten.elu.default")
+def elu(b: Builder, node: Node, x: Value, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Value:
+    if scale != 1 or input_scale != 1:
+        raise b.refuse("elu with scales (selu)", "write it with elu and a factor")
+    x = fresh(x)
+    return b.emit("elu", [x], x.dims, x.stored, alpha=alpha)
+
+
+@handles("aten.softplus.default")
+def softplus(b: Builder, node: Node, x: Value, beta: float = 1.0, *_: Any) -> Value:
+    x = fresh(x)
+    y = scaled(b, x, beta)
+    return scaled(b, b.emit("softplus", [y], x.dims, y.stored), 1 / beta)
+
+
+@handles("aten.addcmul.default")
+def addcmul(b: Builder, node: Node, x: Value, y: Value, z: Value, value: float = 1.0) -> Value:
+    product = b.pointwise("mul", [fresh(y), fresh(z)])
+    return b.pointwise("add", [fresh(x), fresh(scaled(b, fresh(product), value))])
 
 
 @handles("aten.gelu.default")
@@ -175,6 +215,15 @@ def reduction(b: Builder, node: Node, x: Value, over: Sequence[int] | None = Non
     return reduced(b, op, x, over, keep)
 
 
+@handles("aten.linalg_vector_norm.default")
+def vector_norm(b: Builder, node: Node, x: Value, order: float = 2, over: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+    if order != 2:
+        raise b.refuse(f"a norm of order {order}")
+    x = fresh(x)
+    squares = reduced(b, "sum", b.emit("mul", [x, x], x.dims, x.stored), over, keep)
+    return b.emit("sqrt", [squares], squares.dims, squares.stored)
+
+
 @handles("aten.softmax.int", "aten._softmax.default", "aten.log_softmax.int", "aten._log_softmax.default")
 def softmax(b: Builder, node: Node, x: Value, d: int, *_: Any, **__: Any) -> Value:
     x = fresh(x)
@@ -186,7 +235,7 @@ def softmax(b: Builder, node: Node, x: Value, d: int, *_: Any, **__: Any) -> Val
 # -- masks ---------------------------------------------------------------------------------
 
 
-@handles("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+@handles("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", constants=True)
 def masked_fill(b: Builder, node: Node, x: Value, mask: Operand, value: Operand) -> Value:
     """Where the mask is true the value, elsewhere x; masks that are known at import are nothing, or causal."""
     fill = number(value)
@@ -210,7 +259,7 @@ def causal(b: Builder, x: Value) -> Value:
     return b.emit("causal_mask", [x], x.dims, x.stored)
 
 
-@handles("aten.where.self", "aten.where.ScalarOther")
+@handles("aten.where.self", "aten.where.ScalarOther", constants=True)
 def where(b: Builder, node: Node, condition: Operand, x: Operand, y: Operand) -> Value:
     if isinstance(condition, Constant) and bool(condition.tensor.all()):
         return fresh(as_value(b, x))

@@ -46,17 +46,23 @@ Piece = Run | Rolled | Layer
 def roll(statements: Sequence[Statement], declared: Mapping[str, Declared], shown: Shown, outputs: set[int], scope: str = "") -> list[Piece]:
     """Statements in pieces. A layer of a run that is no repeat is a piece by itself. Cost: linear in statements, times the depth of module paths."""
     pieces: list[Piece] = []
-    for path, turns in _segments(statements, scope):
+    for path, turns in _segments(statements, scope, True):
         if path is None:
             pieces.append(Run(turns[0]))
             continue
         rolled = _rolled(path, turns, statements, declared, shown, outputs)
         if rolled is not None:
             pieces.append(rolled)
-        else:
-            for k, turn in enumerate(turns):
-                inner = roll(turn, declared, shown, outputs | _read_outside(turn, statements), f"{path}.{k}.")
-                pieces.extend(inner if any(isinstance(p, Rolled) for p in inner) else [Layer(f"{path}.{k}", turn)])
+            continue
+        inside = [s for turn in turns for s in turn]
+        beyond = outputs | _read_outside(inside, statements)
+        for at, strictly in _segments(inside, scope, False):
+            if at is None:
+                pieces.append(Run(strictly[0]))
+                continue
+            for k, turn in enumerate(strictly):
+                inner = roll(turn, declared, shown, beyond | _read_outside(turn, inside), f"{at}.{k}.")
+                pieces.extend(inner if any(isinstance(p, Rolled) for p in inner) else [Layer(f"{at}.{k}", turn)])
     return list(_joined(pieces))
 
 
@@ -84,35 +90,57 @@ def _read_outside(turn: Sequence[Statement], statements: Sequence[Statement]) ->
     return {id(t) for s in statements if id(s) not in inside for t in s.operands}
 
 
-def _segments(statements: Sequence[Statement], scope: str) -> Iterator[tuple[str | None, list[list[Statement]]]]:
-    """Maximal runs of layers 0, 1, 2, … of one path, each in one piece; what is between them under no path."""
+def _segments(
+    statements: Sequence[Statement], scope: str, trailing: bool
+) -> Iterator[tuple[str | None, list[list[Statement]]]]:
+    """Maximal runs of layers 0, 1, 2, … of one path; what is between them under no path.
+
+    With `trailing`, what the module around the layers does between two of them belongs to the first of the two, and as much behind
+    the last one to that.
+    """
     keyed = [(_layer(s.origin.path, scope), s) for s in statements]
-    k = 0
     loose: list[Statement] = []
+    k = 0
     while k < len(keyed):
-        key, s = keyed[k]
-        if key is None or key[1] != 0:
-            loose.append(s)
+        key = keyed[k][0]
+        turns, at = _turns(keyed, k, trailing) if key is not None and key[1] == 0 else ([], k)
+        if len(turns) < 2:
+            loose.append(keyed[k][1])
             k += 1
             continue
-        path, at = key[0], k
-        turns: list[list[Statement]] = []
-        while at < len(keyed) and keyed[at][0] == (path, len(turns)):
-            turn: list[Statement] = []
-            while at < len(keyed) and keyed[at][0] == (path, len(turns)):
-                turn.append(keyed[at][1])
-                at += 1
-            turns.append(turn)
         if loose:
             yield None, [loose]
             loose = []
-        if len(turns) > 1:
-            yield path, turns
-        else:
-            yield None, turns
+        assert key is not None
+        yield key[0], turns
         k = at
     if loose:
         yield None, [loose]
+
+
+def _turns(keyed: Sequence[tuple[tuple[str, int] | None, Statement]], start: int, trailing: bool) -> tuple[list[list[Statement]], int]:
+    """The layers from a place on, and the place behind them."""
+    assert keyed[start][0] is not None
+    path = keyed[start][0][0]  # type: ignore[index]
+    turns: list[list[Statement]] = []
+    tails: list[int] = []
+    at = start
+    while at < len(keyed) and keyed[at][0] == (path, len(turns)):
+        begin = at
+        while at < len(keyed) and keyed[at][0] == (path, len(turns)):
+            at += 1
+        end = at
+        while trailing and at < len(keyed) and (keyed[at][0] is None or keyed[at][0][0] != path):  # type: ignore[index]
+            at += 1
+        turns.append([s for _, s in keyed[begin:end]])
+        if at < len(keyed) and keyed[at][0] == (path, len(turns)):
+            turns[-1] += [s for _, s in keyed[end:at]]
+            tails.append(at - end)
+        else:
+            extra = tails[0] if tails else 0
+            turns[-1] += [s for _, s in keyed[end : end + extra]]
+            return turns, min(len(keyed), end + extra)
+    return turns, at
 
 
 def _layer(path: str, scope: str) -> tuple[str, int] | None:
@@ -135,6 +163,9 @@ def _rolled(
     outputs: set[int],
 ) -> Rolled | None:
     """The turns as one repeat, or None where they differ or lean on each other in another way."""
+    inner = {n.removeprefix(f"{path}.0.") for n in declared if n.startswith(f"{path}.0.")}
+    if inner & {n for n in declared if not n.startswith(f"{path}.")}:
+        return None  # inside a repeat, names outside it can't be given again
     forms = [_form(f"{path}.{k}.", turn, shown) for k, turn in enumerate(turns)]
     first = forms[0]
     if any(f.text != first.text for f in forms[1:]):

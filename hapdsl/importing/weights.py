@@ -6,6 +6,7 @@ both ways are a reshape.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import torch
@@ -30,8 +31,8 @@ def from_state_dict(graph: TrainingGraph, state: Mapping[str, Tensor], tables: M
 
 
 def plain(name: str) -> str:
-    """The state_dict's name of a parameter: the text puts a `_` before a digit at its start."""
-    return name[1:] if name[:1] == "_" and name[1:2].isdigit() else name
+    """The state_dict's name of a parameter: the text puts a `_` before a digit where a name, or what a layer calls its own, begins."""
+    return re.sub(r"(^|\.)_(?=\d)", r"\1", name)
 
 
 def _shaped(name: str, found: Tensor | None, shape: tuple[int, ...]) -> Tensor:

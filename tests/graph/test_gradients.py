@@ -205,6 +205,12 @@ CASES: dict[str, list[Case]] = {
         case("slice(a, dim = -1, stop = 2)", lambda a: a[..., :2], a=(3, 4, 5)),
     ],
     "pad": [case("pad(a, dim = 1, before = 2, after = 1)", padded, a=(2, 3))],
+    "abs": [case("abs(a)", torch.abs, a=(2, 3))],
+    "leaky_relu": [case("leaky_relu(a, slope = 0.2)", lambda a: F.leaky_relu(a, 0.2), a=(4, 5))],
+    "elu": [case("elu(a, alpha = 0.7)", lambda a: F.elu(a, 0.7), a=(4, 5))],
+    "softplus": [case("softplus(a)", F.softplus, a=(4, 5))],
+    "hardswish": [case("hardswish(scale(a, by = 4))", lambda a: F.hardswish(4 * a), a=(4, 5))],
+    "hardsigmoid": [case("hardsigmoid(scale(a, by = 4))", lambda a: F.hardsigmoid(4 * a), a=(4, 5))],
     "reciprocal": [case("reciprocal(a)", torch.reciprocal, a=(2, 3))],
     "standardize": [
         case("standardize(x)", lambda x: F.layer_norm(x, (4,)), x=(2, 3, 4)),

@@ -82,6 +82,38 @@ def by_hand() -> nn.Module:
     return Transformer(attention=ByHand)
 
 
+class Square(nn.Module):
+    """Residual matrices from a width to itself, plain and transposed, and tokens mixed with tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.a, self.b = nn.Parameter(torch.randn(8, 8)), nn.Parameter(torch.randn(8, 8))
+        self.mix = nn.Linear(6, 6)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.fc(x)
+        x = x + x @ self.a
+        x = x + torch.relu(x @ self.b.t())
+        x = x + self.mix(x.transpose(1, 2)).transpose(1, 2)
+        return self.head(x[:, -1])
+
+
+class Numbered(nn.Module):
+    """Layers whose own parts have numbers for names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8)) for _ in range(3))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = F.normalize(x + layer(x), dim=-1)
+        return self.head(x)
+
+
 class Branches(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.sum() > 0:

@@ -86,6 +86,21 @@ def test_no_weights_are_needed():
     assert import_module(module, TOKENS).text == import_module(modules.transformer(), TOKENS).text
 
 
+def test_square_matrices_keep_their_sides():
+    """All dims of 8 are one, so that only the order of a matrix' dims tells rows from columns."""
+    batch = {"x": torch.randn(5, 6, 8), "label": torch.randint(4, (5,))}
+    trip = round_trip(modules.Square(), "x : f32[batch = 5, 6, 8]; label : i64[batch]", batch, classify, loss="cross_entropy")
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10 and trip.compared == 8
+
+
+def test_numbers_for_names():
+    batch = {"x": torch.randn(8, 8), "label": torch.randint(4, (8,))}
+    example = "x : f32[batch = 8, 8]; label : i64[batch]"
+    trip = round_trip(modules.Numbered(), example, batch, classify, loss="cross_entropy", distributed=False)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10 and trip.compared == 14
+    assert "repeat layers in layers {" in trip.imported.text  # what stands between the layers is part of them
+
+
 def test_changes_in_place_that_nobody_else_sees():
     batch = {"x": torch.randn(8, 8), "label": torch.randint(4, (8,))}
     example = "x : f32[batch = 8, 8]; label : i64[batch]"

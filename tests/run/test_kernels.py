@@ -82,6 +82,8 @@ EXPECTED = {
     "unslice": lambda g, dim, start, size: torch.zeros(
         [size if d == dim % g.dim() else n for d, n in enumerate(g.shape)], dtype=g.dtype
     ).index_copy(dim, torch.arange(start, start + g.shape[dim]), g),
+    "leaky_relu": lambda x, slope: torch.maximum(x, slope * x),
+    "elu": lambda x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x)),
     "pad": lambda x, dim, before, after, value: padded(x, dim, before, after, value),
     "standardize": lambda x, eps: (x - x.mean(-1, True)) / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps),
     "embedding": lambda ids, table: F.embedding(ids, table),

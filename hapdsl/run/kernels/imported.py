@@ -28,3 +28,34 @@ def standardize_grad(ctx: Context, x: Tensor, g: Tensor, *, eps: float) -> Tenso
     r = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + eps)
     y = centred * r
     return r * (g - g.mean(-1, keepdim=True) - y * (g * y).mean(-1, keepdim=True))
+
+
+@kernel
+def leaky_relu(ctx: Context, x: Tensor, *, slope: float) -> Tensor:
+    return torch.nn.functional.leaky_relu(x, slope)
+
+
+@kernel
+def leaky_relu_grad(ctx: Context, x: Tensor, g: Tensor, *, slope: float) -> Tensor:
+    return torch.where(x > 0, g, slope * g)
+
+
+@kernel
+def elu(ctx: Context, x: Tensor, *, alpha: float) -> Tensor:
+    return torch.nn.functional.elu(x, alpha)
+
+
+@kernel
+def elu_grad(ctx: Context, x: Tensor, g: Tensor, *, alpha: float) -> Tensor:
+    return torch.where(x > 0, g, alpha * torch.exp(x) * g)
+
+
+@kernel
+def hardswish_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
+    """0 below -3, 1 above 3, x / 3 + 1/2 between."""
+    return g * torch.where(x > 3, torch.ones_like(x), torch.where(x < -3, 0, x / 3 + 0.5))
+
+
+@kernel
+def hardsigmoid_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
+    return torch.ops.aten.hardsigmoid_backward(g, x)
