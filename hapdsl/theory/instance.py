@@ -28,7 +28,6 @@ Shape = tuple[int, ...]
 Dim = tuple[str, ...]
 
 
-
 @dataclass(frozen=True)
 class Given:
     """An operand as passed: the declared operand it fills, its shape and its dtype."""
@@ -290,9 +289,8 @@ class _Builder:
         product = math.prod(self.extents[i] for i in dim if i in self.extents)
         if unknown and product and extent % product == 0:
             self.extents[unknown[0]] = extent // product
-        elif not unknown and product != extent and sum(self.extents[i] > 1 for i in dim) == 1:
-            index = next(i for i in dim if self.extents[i] > 1)
-            self.fail("HAP302", f"dim {d} of '{given.operand}' is {extent}, but {product} elsewhere (index {index})")
+        elif not unknown and sum(self.extents[i] > 1 for i in dim) == 1:
+            self.bind(next(i for i in dim if self.extents[i] > 1), extent, given, d)
         elif unknown or product != extent:
             self.fail("HAP304", f"dim {d} of '{given.operand}' is {extent}, which doesn't split into {' '.join(dim)} ({product})")
 
@@ -351,8 +349,7 @@ class _Builder:
                 rest.extend([(n,) for n in self.stars.get(i.names[0], ())] if i.star else [i.names])
         free = iter(rest)
         laid = [d if d is not None else next(free) for d in dims]
-        for index in (n for dim in laid for n in dim if n.isdigit()):
-            self.extents[index] = int(index)
+        self.extents.update({n: int(n) for dim in laid for n in dim if n.isdigit()})
         if result.name in self.decl.order:
             laid = self.permuted(laid, evaluate(self.decl.order[result.name], self.attributes))
         return tuple(laid)
@@ -400,7 +397,4 @@ class _Builder:
             if group:
                 groups.append(group)
         made = [self.dtype(r.name) for r in self.decl.results]
-        return tuple(g for g in groups if all(d in FLOATS or self.adds_up(d, g) for d in made))
-
-    def adds_up(self, dtype: str, group: tuple[int, ...]) -> bool:
-        return dtype != "bool" and all(self.given[p].dtype == dtype for p in group)
+        return tuple(g for g in groups if all(d in FLOATS or (d != "bool" and {self.given[p].dtype for p in g} == {d}) for d in made))

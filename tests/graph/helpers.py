@@ -14,6 +14,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.load import load
 from hapdsl.lang.parse import parse
+from hapdsl.run.initial import first
 from hapdsl.run.reference import Reference, advance
 
 MODELS = Path(__file__).parents[2] / "programs" / "models"
@@ -40,12 +41,12 @@ def example(name: str, **settings: Any) -> TrainingGraph:
 
 
 def values(graph: TrainingGraph, below: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Tensor]:
-    """Random f64 inputs and parameters, zero state; integers below the given bounds."""
+    """Random f64 inputs and parameters; state and buffers as they start; integers below the given bounds."""
     draw = torch.Generator().manual_seed(seed)
     found: dict[str, Tensor] = {}
-    for t in graph.of_kind("input", "param", "frozen", "state"):
-        if t.kind == "state":
-            found[t.name] = torch.zeros(t.shape, dtype=torch.float64)
+    for t in graph.of_kind("input", "param", "frozen", "state", "buffer"):
+        if t.kind in ("state", "buffer"):
+            found[t.name] = first(t, seed, torch.float64)
         elif t.dtype.startswith("i"):
             found[t.name] = torch.randint((below or {})[t.name], t.shape, generator=draw)
         else:

@@ -135,6 +135,11 @@ def prepared(graph: TrainingGraph, below: dict[str, int]) -> Tensors:
     return tensors
 
 
+def buffers_of(graph: TrainingGraph, tensors: Tensors) -> Tensors:
+    """Buffers of torch's own: it writes into them."""
+    return {t.name: tensors[t.name].clone() for t in graph.of_kind("buffer")}
+
+
 def leaves_of(graph: TrainingGraph, tensors: Tensors) -> Tensors:
     return {t.name: tensors[t.name].clone().requires_grad_() for t in graph.of_kind("param")}
 
@@ -145,7 +150,7 @@ def test_loss_and_gradients(name: str) -> None:
     graph = example(name, **settings)
     tensors = prepared(graph, below)
     leaves = leaves_of(graph, tensors)
-    loss = oracle({**tensors, **leaves})
+    loss = oracle({**tensors, **buffers_of(graph, tensors), **leaves})
     loss.backward()
     made = step(graph, tensors)
     assert graph.loss is not None
@@ -187,15 +192,15 @@ def with_optimizer(name: str, optimizer: str, settings: dict[str, Any]) -> Train
 def agree_after(graph: TrainingGraph, name: str, optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], count: int) -> None:
     oracle, _, below = EXAMPLES[name]
     tensors = prepared(graph, below)
-    leaves = leaves_of(graph, tensors)
+    leaves, buffers = leaves_of(graph, tensors), buffers_of(graph, tensors)
     stepper = optimizer(list(leaves.values()))
     for _ in range(count):
         stepper.zero_grad()
-        oracle({**tensors, **leaves}).backward()
+        oracle({**tensors, **buffers, **leaves}).backward()
         stepper.step()
     after = steps(graph, tensors, count)
-    for param, leaf in leaves.items():
-        same(after[param], leaf, param)
+    for name, kept in {**leaves, **buffers}.items():
+        same(after[name], kept, name)
 
 
 @pytest.mark.parametrize("count", [1, 3])

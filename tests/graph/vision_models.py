@@ -66,7 +66,8 @@ def bottleneck_conv(x: Tensor, t: Tensors, at: str, stride: int = 1) -> Tensor:
     """Convolution and batch normalisation in training mode: what torch.nn.SyncBatchNorm computes over all devices."""
     w = t[f"{at}.weight"]
     c = F.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2)
-    return F.batch_norm(c, None, None, t[f"{at}.norm.weight"], t[f"{at}.norm.bias"], training=True)
+    running = (t[f"{at}.norm.running_mean"], t[f"{at}.norm.running_var"])
+    return F.batch_norm(c, *running, t[f"{at}.norm.weight"], t[f"{at}.norm.bias"], training=True)
 
 
 def branch(x: Tensor, t: Tensors, at: str, stride: int = 1) -> Tensor:

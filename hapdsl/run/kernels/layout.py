@@ -92,7 +92,7 @@ def embedding_bag_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int) -> Te
 
 @kernel
 def lower_triangle(ctx: Context, x: Tensor) -> Tensor:
-    rows, columns = torch.tril_indices(*x.shape[-2:], -1, device=x.device)
+    rows, columns = torch.tril_indices(x.shape[-2], x.shape[-1], -1, device=x.device)
     return x[..., rows, columns]
 
 
