@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hapdsl.cost.pricing import Line
 from hapdsl.graph.program import Instruction
@@ -22,14 +22,28 @@ class Change:
     """One instruction, or the same one in several turns: `delta_s` more seconds of it in the second program, in all.
 
     `kind` is "communication" or "compute", `how` "more" (only the second has it), "less" (only the first) or "other"
-    (both have it, at another price). `tensors` are its outputs, the turns' own.
+    (both have it, under another rule or at another price). `text` is the line and `short` its gist, both with the turns left out; `tensors` are its
+    outputs, the turns' own.
     """
 
     kind: str
     how: str
     text: str
+    short: str
     tensors: tuple[str, ...]
     delta_s: float
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A piece of a program that takes `seconds` on the slowest device; `placement` is its result's."""
+
+    kind: str
+    tensor: str
+    placement: str
+    text: str
+    short: str
+    seconds: float
 
 
 def written(instruction: Instruction) -> str:
@@ -45,22 +59,26 @@ def anywhere(name: str) -> str:
 
 
 def differences(training: TrainingGraph, before: Sequence[Line], after: Sequence[Line]) -> list[Change]:
-    """What the lines of two programs differ in, the most seconds first."""
+    """What the lines of two programs differ in, the most seconds first. A call under another rule is one change."""
     # A scheduler makes equal lines once, so most of them are the same object in both.
     common = Counter(map(id, before)) & Counter(map(id, after))
     first, second = _parts(training, _without(before, common)), _parts(training, _without(after, common))
-    least = LEAST * (sum(s for s, _ in first.values()) + sum(s for s, _ in second.values()))
-    groups: dict[tuple[str, str, str], tuple[float, list[str]]] = {}
+    least = LEAST * (sum(p.seconds for p in first.values()) + sum(p.seconds for p in second.values()))
+    groups: dict[tuple[str, str, str, str], tuple[float, list[str]]] = {}
     for key in dict.fromkeys((*first, *second)):
         old, new = first.get(key), second.get(key)
-        delta = (new[0] if new else 0.0) - (old[0] if old else 0.0)
-        if abs(delta) > least:
-            how = "other" if old and new else "more" if new else "less"
-            shown = (new or old or (0.0, ""))[1]
-            seconds, tensors = groups.setdefault((key[0], how, shown), (0.0, []))
-            tensors.append(key[1])
-            groups[key[0], how, shown] = (seconds + delta, tensors)
-    found = [Change(kind, how, text, tuple(names), s) for (kind, how, text), (s, names) in groups.items()]
+        delta = (new.seconds if new else 0.0) - (old.seconds if old else 0.0)
+        shown = new or old
+        if abs(delta) <= least or shown is None:
+            continue
+        short = shown.short
+        if old is not None and new is not None and old.placement != new.placement:
+            short += f", not @{old.placement}"
+        how = "other" if old and new else "more" if new else "less"
+        seconds, tensors = groups.setdefault((shown.kind, how, shown.text, short), (0.0, []))
+        tensors.append(shown.tensor)
+        groups[shown.kind, how, shown.text, short] = (seconds + delta, tensors)
+    found = [Change(kind, how, text, short, tuple(names), s) for (kind, how, text, short), (s, names) in groups.items()]
     return sorted(found, key=lambda c: (-abs(c.delta_s), c.text))
 
 
@@ -75,9 +93,9 @@ def _without(lines: Iterable[Line], common: Counter[int]) -> list[Line]:
     return found
 
 
-def _parts(training: TrainingGraph, lines: Iterable[Line]) -> dict[tuple[str, str, str], tuple[float, str]]:
-    """Seconds (of the slowest device) by kind, output and line; and the line with the turns left out."""
-    found: dict[tuple[str, str, str], tuple[float, str]] = {}
+def _parts(training: TrainingGraph, lines: Iterable[Line]) -> dict[object, _Part]:
+    """What takes time, by the tensor and conversion of a message, or the tensor that a call makes."""
+    found: dict[object, _Part] = {}
     for line in lines:
         seconds, instruction = float(line.price.seconds.max(initial=0.0)), line.instruction
         if not seconds:
@@ -86,13 +104,20 @@ def _parts(training: TrainingGraph, lines: Iterable[Line]) -> dict[tuple[str, st
             sizes = [training.tensors[v.tensor].bytes for v in instruction.inputs]
             whole = sum(sizes) or 1
             for source, target, size in zip(instruction.inputs, instruction.outputs, sizes, strict=True):
-                text = f"{anywhere(target.tensor)}@{target.placement[0]} = {instruction.op}(@{source.placement[0]})"
-                key = ("communication", target.tensor, text)
-                found[key] = (found.get(key, (0.0, ""))[0] + seconds * size / whole, text)
+                name, p, q = anywhere(target.tensor), source.placement[0], target.placement[0]
+                text, short = f"{name}@{q} = {instruction.op}({name}@{p})", f"{instruction.op} {name}@{p} -> {q}"
+                part = _Part("communication", target.tensor, str(q), text, short, seconds * size / whole)
+                _add(found, (target.tensor, p, q, instruction.section), part)
         else:
-            plain = written(instruction)
+            made, text = instruction.outputs[0], written(instruction)
             for value in (*instruction.inputs, *instruction.outputs):
-                plain = plain.replace(f"{value.tensor}@", f"{anywhere(value.tensor)}@")
-            key = ("compute", instruction.outputs[0].tensor, plain)
-            found[key] = (found.get(key, (0.0, ""))[0] + seconds, plain)
+                text = text.replace(f"{value.tensor}@", f"{anywhere(value.tensor)}@")
+            short = f"{instruction.op} {anywhere(made.tensor)}@{made.placement[0]}"
+            _add(found, made.tensor, _Part("compute", made.tensor, str(made.placement[0]), text, short, seconds))
     return found
+
+
+def _add(found: dict[object, _Part], key: object, part: _Part) -> None:
+    """What a program has twice is one part of it."""
+    known = found.get(key)
+    found[key] = part if known is None else replace(part, seconds=known.seconds + part.seconds)

@@ -6,16 +6,23 @@ variable may answer two questions.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from hapdsl.check.near import near
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.diagnostics import error
 from hapdsl.search.difference import written
 from hapdsl.search.offers import Offer
 from hapdsl.search.space import instruction
 from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import Placement
+from hapdsl.theory.rules import Rule
 
-CALL, READ, HELD, OFFERED = "call", "read", "held", "offered"
+NAMED = 8  # tensors that a message lists
+CALL, READ, HELD, OFFERED, CARRIED = "call", "read", "held", "offered", "carried"
+CARRIES = {"kept": "kept", "again": "made again", "recomputed": "recomputed", "": "not needed"}
 
 
 @dataclass(frozen=True)
@@ -29,19 +36,40 @@ class Option:
 
     @property
     def shown(self) -> str:
-        return ", ".join(map(str, self.placements))
+        """The placements, or the text where there are none."""
+        return ", ".join(map(str, self.placements)) or self.text
 
 
 @dataclass(frozen=True)
 class Question:
     """A choice about `tensor`: the rule of the call that makes it ("call"), of one that reads it ("read", for what is loaded
-    in any placement), how a parameter is held ("held"), what readers are offered ("offered"). `of` is the output of the call."""
+    in any placement), how a parameter is held ("held"), what readers are offered ("offered"), how it
+    reaches the backward pass ("carried", where memory counts). `of` is the output of the call."""
 
     kind: str
     tensor: str
     of: str
     variable: int
     options: tuple[Option, ...]
+
+
+def tensor_named(training: TrainingGraph, name: str) -> str:
+    """The tensor of a name (through aliases), or the only one that a pattern (`layer.3.*.w1`) fits or that has such a beginning or end.
+
+    Raises HAP611 for a name of none or of several.
+    """
+    full = training.resolve(name)
+    if full in training.tensors:
+        return full
+    names = list(training.tensors)
+    fitting = [n for n in names if fnmatch.fnmatchcase(n, name)] if set(name) & set("*?[") else []
+    fitting = fitting or [n for n in names if n.startswith(f"{name}.") or n.endswith(f".{name}")]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise error("HAP611", f"'{training.model}' has no tensor '{name}'", help=near(name, names) or f"it begins with {', '.join(names[:NAMED])}")
+    more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
+    raise error("HAP611", f"'{name}' may be {len(fitting)} tensors of '{training.model}'", help=f"name one: {', '.join(fitting[:NAMED])}{more}")
 
 
 def questions(structure: Structure, tensor: str) -> list[Question]:
@@ -63,6 +91,11 @@ def questions(structure: Structure, tensor: str) -> list[Question]:
         options = _options((o, v) for v, o in enumerate(structure.offers[tensor]))
         variable = structure.offer_variable[tensor]
         found.append(Question(OFFERED, tensor, tensor, variable, _texts(options, lambda p: _offer(tensor, p))))
+    words = structure.carries.get(tensor, ())
+    if words:
+        values = {w: tuple(v for v, other in enumerate(words) if other == w) for w in dict.fromkeys(words)}
+        ways = tuple(Option((), CARRIES[w], vs) for w, vs in values.items())
+        found.append(Question(CARRIED, tensor, tensor, structure.offer_variable[tensor], ways))
     return found
 
 
@@ -72,7 +105,10 @@ def _call(structure: Structure, k: int, tensor: str, kind: str) -> Question:
     rules = structure.rules[k]
     if kind == CALL:
         j = node.outputs.index(tensor)
-        options = tuple(Option((r.outputs[j],), written(instruction(node, r)), (v,)) for v, r in enumerate(rules))
+        same: dict[Rule, list[int]] = {}  # a call may run once or twice under one rule
+        for v, r in enumerate(rules):
+            same.setdefault(r, []).append(v)
+        options = tuple(Option((r.outputs[j],), written(instruction(node, r)), tuple(vs)) for r, vs in same.items())
     else:
         places = structure.places(k, tensor)
         read = _options((tuple(dict.fromkeys(r.inputs[i] for i in places)), v) for v, r in enumerate(rules))

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hapdsl.cluster.hardware import Cluster
-from hapdsl.graph.program import Instruction, Program
+from hapdsl.graph.program import LOADS, Instruction, Program, Value
 from hapdsl.lang.diagnostics import error
+from hapdsl.search.carry import AGAIN, MADE_AGAIN, RECOMPUTED
 from hapdsl.search.nearby import Assignment, Nearby
 from hapdsl.search.shares import Shares, proportional, shares_of
 from hapdsl.search.space import Space
@@ -39,6 +40,17 @@ def settled(program: Program, cluster: Cluster) -> Shares:
     return {c: own[c] if c in cut_classes(program) else by_speed[c] for c in program.graph.classes}
 
 
+def makes_again(program: Program) -> bool:
+    """Does a program make some value twice, in the forward pass and after it?"""
+    seen: set[Value] = set()
+    for instruction in program.instructions:
+        outputs = set(instruction.outputs) if instruction.op not in LOADS else set()
+        if outputs & seen:
+            return True
+        seen |= outputs
+    return False
+
+
 def assignment_of(program: Program, space: Space, prices: ArrayLike) -> Assignment:
     """The assignment of `space`, made for the program's graph, that stands for a program on one axis.
 
@@ -47,21 +59,13 @@ def assignment_of(program: Program, space: Space, prices: ArrayLike) -> Assignme
     """
     structure = space.structure
     rules = _rules(program, structure)
-    made: dict[str, set[Placement]] = {}
-    for instruction in program.instructions:
-        for value in instruction.outputs:
-            made.setdefault(value.tensor, set()).add(value.placement[0])
-    held = _held(program)
+    lines = _Lines(program)
     for exactly in (True, False):
         graph = space.graph.copy()
-        for name, options in structure.offers.items():
-            if exactly and name in made:
-                allowed = [set(o) <= made[name] for o in options]
-                graph.factor((structure.offer_variable[name],), np.where(allowed, 0.0, np.inf))
-        for name, pairs in structure.holds.items():
-            if name in held:
-                allowed = [h == held[name] and (not exactly or set(o) <= made[name]) for h, o in pairs]
-                graph.factor((structure.offer_variable[name],), np.where(allowed, 0.0, np.inf))
+        for name in (*structure.offers, *structure.holds):
+            options = structure.offers[name] if name in structure.offers else structure.holds[name]
+            allowed = [_stands(lines, structure, name, v, exactly) for v in range(len(options))]
+            graph.factor((structure.offer_variable[name],), np.where(allowed, 0.0, np.inf))
         free = set(range(len(graph.sizes))) - set(rules)
         found = Nearby(graph, prices).solve((0,) * len(graph.sizes), rules, free)
         if found is not None:
@@ -69,28 +73,66 @@ def assignment_of(program: Program, space: Space, prices: ArrayLike) -> Assignme
     raise error("HAP605", f"the search has no program like '{program.name}'", help="plan again, or complete a sketch of it", status=1)
 
 
+class _Lines:
+    """What a program's lines say of each tensor.
+
+    `made[t]` are the placements that come up, `held[p]` the one that a parameter is loaded in, `again` the tensors of which
+    something is converted, `twice` those of which the call runs, in the forward pass and once more later.
+    """
+
+    def __init__(self, program: Program) -> None:
+        tensors = program.graph.tensors
+        self.made: dict[str, set[Placement]] = {}
+        self.held: dict[str, Placement] = {}
+        self.again: set[str] = set()
+        self.twice: set[str] = set()
+        early: set[Value] = set()
+        for instruction in program.instructions:
+            for value in instruction.outputs:
+                self.made.setdefault(value.tensor, set()).add(value.placement[0])
+                if instruction.op in LOADS and tensors[value.tensor].kind in PARAMS:
+                    self.held[value.tensor] = value.placement[0]
+                elif instruction.section == "forward":
+                    early.add(value)
+                elif value in early:
+                    (self.twice if instruction.is_compute else self.again).add(value.tensor)
+
+
+def _stands(lines: _Lines, structure: Structure, name: str, value: int, exactly: bool) -> bool:
+    """May a value of a tensor's variable stand for the lines? If not `exactly`, only what a parameter is held as counts."""
+    if name in structure.holds:
+        held, offer = structure.holds[name][value]
+        if lines.held.get(name, held) != held:
+            return False
+    else:
+        offer = structure.offers[name][value]
+    if not exactly:
+        return True
+    if name in structure.carries:
+        word = structure.carries[name][value]
+        want = RECOMPUTED if name in lines.twice else AGAIN if name in lines.again else None
+        if word != want and (want is not None or word in MADE_AGAIN):
+            return False
+    return name not in lines.made or set(offer) <= lines.made[name]
+
+
 def _rules(program: Program, structure: Structure) -> Mapping[int, int]:
     """The value of each call's variable."""
-    lines: dict[int, Instruction] = {}
+    lines: dict[int, list[Instruction]] = {}
     for instruction in program.instructions:
-        if instruction.node is not None:  # a call that runs again has its first rule: what it makes first is what is missing then
-            lines.setdefault(id(instruction.node), instruction)
+        if instruction.node is not None:
+            lines.setdefault(id(instruction.node), []).append(instruction)
     found = {}
     for k, (node, variable) in enumerate(zip(structure.training.nodes, structure.rule_variable, strict=True)):
-        line = lines.get(id(node))
-        if line is None:  # nobody reads what it makes
+        runs = lines.get(id(node))
+        if runs is None:  # nobody reads what it makes
             continue
-        inputs, outputs = (tuple(v.placement[0] for v in side) for side in (line.inputs, line.outputs))
-        options = [(r.inputs, r.outputs) for r in structure.rules[k]]
-        if (inputs, outputs) not in options:
-            shown = ", ".join(map(str, line.inputs))
-            what = f"the search has no program that makes {line.outputs[0]} from {shown}"
-            raise error("HAP605", what, line.span, "let `plan` complete a sketch of the rest", status=1)
-        found[variable] = options.index((inputs, outputs))
+        inputs, outputs = (tuple(v.placement[0] for v in side) for side in (runs[0].inputs, runs[0].outputs))
+        options = [v for v, r in enumerate(structure.rules[k]) if (r.inputs, r.outputs) == (inputs, outputs)]
+        if not options:
+            shown = ", ".join(map(str, runs[0].inputs))
+            what = f"the search has no program that makes {runs[0].outputs[0]} from {shown}"
+            raise error("HAP605", what, runs[0].span, "let `plan` complete a sketch of the rest", status=1)
+        twice = [v for v in options if structure.twice[k][v] == (len(runs) > 1)]
+        found[variable] = (twice or options)[0]
     return found
-
-
-def _held(program: Program) -> dict[str, Placement]:
-    tensors = program.graph.tensors
-    loads = (v for i in program.instructions if i.node is None and not i.inputs for v in i.outputs)
-    return {v.tensor: v.placement[0] for v in loads if tensors[v.tensor].kind in PARAMS}

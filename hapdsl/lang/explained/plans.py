@@ -21,13 +21,24 @@ PLANS: dict[str, Explanation] = {
         "one of them would read or make a value that the others rule out. Each is fine without the others.",
     ),
     "HAP604": Explanation(
-        "a sketch on several axes",
-        "The search chooses on one mesh axis. Programs on two axes can be written by hand, checked and run, but not completed.",
+        "a sketch or plan on several axes",
+        "The search chooses on one mesh axis. Programs on two axes can be written by hand, checked and run, but neither completed "
+        "nor compared with other choices (`why`).",
     ),
     "HAP605": Explanation(
         "a line that the search can't keep",
         "The line is a legal one, but no program that the search looks at has it: it reads as partial sums what is only loaded, "
-        "or converts an input, which may be loaded in any placement instead.",
+        "or converts an input, which may be loaded in any placement instead. A program that was written by hand may be full of such "
+        "lines; then `why` can't compare it with others either.",
+    ),
+    "HAP611": Explanation(
+        "no tensor, or several, of a name",
+        "`why` explains one tensor. Its name is that of the training graph, as the lines of the plan have it (`layer.3.block.w1`); a "
+        "beginning, an end or a pattern (`layer.3.*1`) will do where it fits one tensor only.",
+    ),
+    "HAP612": Explanation(
+        "a tensor that no program needs",
+        "No call reads this tensor and none makes it, so it is never loaded, and there is nothing to choose.",
     ),
     "HAP690": Explanation(
         "a bound that doesn't hold",

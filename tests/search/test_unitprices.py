@@ -1,0 +1,123 @@
+"""Shadow prices of the shares against the whole evaluator, under layouts with one unit moved by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from hapdsl.cost.evaluate import evaluate
+from hapdsl.graph.program import Layout, Program
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.search.planner import plan
+from hapdsl.search.unitprices import unit_prices
+
+from .small import CLUSTERS, MODELS, cluster, training
+
+
+def moved(program: Program, cls: str, source: int, target: int) -> Program:
+    """The same instructions, one unit of a class elsewhere."""
+    shares = {c: {(0,): s[(0,)].copy()} for c, s in program.layout.shares.items()}
+    shares[cls][(0,)][source] -= 1
+    shares[cls][(0,)][target] += 1
+    layout = Layout(program.layout.mesh, shares)
+    return Program(program.name, program.graph, layout, program.instructions)
+
+
+@pytest.mark.parametrize("objective", ["sync", "overlap"])
+@pytest.mark.parametrize("machines", CLUSTERS)
+@pytest.mark.parametrize("model", ["two products", "bias"])
+def test_prices_are_differences_of_whole_evaluations(model: str, machines: str, objective: str) -> None:
+    made = cluster(CLUSTERS[machines])
+    program = plan(training(MODELS[model]), made, baselines=False, objective=objective).program
+    seconds = {"sync": lambda c: c.sync_s, "overlap": lambda c: c.overlap_s}[objective]
+    now = seconds(evaluate(program, made))
+    prices = unit_prices(program, made, objective)
+    kinds = made.kinds()
+    assert [list(p.devices) for p in prices] == kinds * (len(prices) // len(kinds))
+    for p in prices:
+        own = program.layout.shares[p.cls][(0,)]
+        assert list(p.shares) == [int(own[d]) for d in p.devices]
+        every = {
+            (s, t): seconds(evaluate(moved(program, p.cls, s, t), made)) - now
+            for s, t in itertools.permutations(range(len(made)), 2)
+            if own[s] > 0
+        }
+        more = [v for (_, t), v in every.items() if t in p.devices]
+        less = [v for (s, _), v in every.items() if s in p.devices]
+        for price, source, target, options in (
+            (p.more_s, p.more_from, p.more_to, more),
+            (p.less_s, p.less_from, p.less_to, less),
+        ):
+            if price is None:
+                assert not options and source is None and target is None
+                continue
+            assert price == pytest.approx(min(options), abs=1e-9 * now)
+            assert source is not None and target is not None
+            assert price == pytest.approx(every[source, target], abs=1e-9 * now)
+        assert p.more_to is None or p.more_to in p.devices
+        assert p.less_from is None or p.less_from in p.devices
+
+
+def test_only_classes_that_are_cut_have_prices() -> None:
+    made = cluster(CLUSTERS["pair"])
+    program = plan(training(MODELS["one product"]), made, baselines=False).program
+    cut = {
+        program.graph.tensors[v.tensor].classes[p.dim]
+        for i in program.instructions
+        for v in (*i.inputs, *i.outputs)
+        for p in v.placement
+        if p.kind == "S"
+    }
+    assert {p.cls for p in unit_prices(program, made)} == cut
+
+
+SHORT = """
+cluster short {{
+    device quick {{ compute = 8 MFLOP/s, memory = {memory} B, bandwidth = 100 MB/s, launch = 1 us }}
+    device slow  {{ compute = 3 MFLOP/s, memory = 1 GiB, bandwidth = 60 MB/s, launch = 2 us }}
+    node host = 1 * quick, 1 * slow over {{ bandwidth = 20 MB/s, latency = 0 us }}
+}}
+"""
+
+
+def test_a_move_that_does_not_fit_has_no_price() -> None:
+    roomy = cluster(CLUSTERS["pair"])
+    program = plan(training(MODELS["two products"]), roomy, baselines=False).program
+    need = int(evaluate(program, roomy).memory_bytes[0])
+    exact = cluster(SHORT.format(memory=need))
+    assert evaluate(program, exact).fits
+    free = {(p.cls, p.devices): p for p in unit_prices(program, roomy)}
+    tight = unit_prices(program, exact)
+    refused = 0
+    for p in tight:
+        before = free[p.cls, p.devices]
+        if p.devices == (0,) and before.more_to is not None:
+            bigger = evaluate(moved(program, p.cls, 1, 0), exact)
+            assert (p.more_s is None) == (not bigger.fits)
+            refused += p.more_s is None
+        if before.less_from == 0:
+            assert p.less_s == before.less_s
+    assert refused
+
+
+def test_a_device_without_units_has_none_to_give() -> None:
+    made = cluster(CLUSTERS["pair"])
+    graph = training(MODELS["one product"])
+    program = plan(graph, made, baselines=False).program
+    for cls in graph.classes:
+        units = graph.classes[cls].units
+        shares = {**program.layout.shares, cls: {(0,): np.array([units, 0])}}
+        lopsided = Program(program.name, graph, Layout(program.layout.mesh, shares), program.instructions)
+        for p in unit_prices(lopsided, made):
+            if p.cls == cls:
+                assert (p.less_s is None) == (p.devices == (1,))
+                assert (p.more_s is None) == (p.devices == (0,))
+
+
+def test_another_number_of_devices() -> None:
+    program = plan(training(MODELS["one product"]), cluster(CLUSTERS["pair"]), baselines=False).program
+    with pytest.raises(HapError) as stop:
+        unit_prices(program, cluster(CLUSTERS["three"]))
+    assert stop.value.diagnostics[0].code == "HAP420"
