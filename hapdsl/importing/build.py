@@ -195,6 +195,16 @@ class Builder:
         self.tables[name] = tensor
         return self.declare("frozen" if dtype in FLOATS else "buffer", name, resolved(x.dims), tuple(tensor.shape), dtype)
 
+    def buffer(self, x: Constant) -> Value:
+        """A buffer of the module's that a step changes."""
+        shape = x.shape
+        return self.declare("buffer", self.traced.names[x.node.name][1], resolved(x.dims), shape, self.dtype(x.node.meta["val"]))
+
+    def update(self, held: Value, value: Value) -> None:
+        """`value` is what the buffer is after a step."""
+        assert value.tensor.statement is not None
+        value.tensor.statement.updates = held.tensor.name
+
     def handed_on(self, node: Node, found: Value) -> Value:
         """What a numbered layer hands to another one is stored as the module sees it, so that all layers find it alike."""
         layer = layer_of(origin(node).path)

@@ -85,7 +85,7 @@ def import_module(
     builder = Builder(traced, handler, atoms)
     builder.run()
     found, outputs = _results(builder)
-    live = _live(builder.statements, [v for _, v in outputs] + ([found] if found is not None else []))
+    live = _live(builder.statements, [v for _, v in outputs] + ([found] if found is not None else []), found is not None)
     symbols = Symbols({n: (a,) for n, a in words.items()}, taken=[*builder.declared])
     find_parts(symbols, live, builder.declared)
     writer = Writer(builder, symbols, live, call if found is not None else None)
@@ -118,8 +118,9 @@ def _seen(builder: Builder, value: Value) -> Value:
     return builder.logical(value) if len(value.dims) == len(value.stored) else value
 
 
-def _live(statements: list[Statement], results: list[Value]) -> list[Statement]:
-    wanted = {id(v.tensor) for v in results}
+def _live(statements: list[Statement], results: list[Value], training: bool) -> list[Statement]:
+    """What the results depend on and, in training, the buffers after a step."""
+    wanted = {id(v.tensor) for v in results} | {id(s.result) for s in statements if s.updates and training}
     for s in reversed(statements):
         if any(id(t) in wanted for t in s.makes):
             wanted.update(id(t) for t in s.operands)

@@ -13,7 +13,7 @@ from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value
 from hapdsl.importing.on_numbers import fresh
-from hapdsl.importing.values import Value
+from hapdsl.importing.values import Unbiased, Value
 
 
 def _one(b: Builder, found: Any, what: str) -> int:
@@ -166,6 +166,14 @@ def batch_norm(
         middle, square = b.emit_many("batch_norm_stats", [x], [(stats, stats), (stats, stats)], ("mean", "square"))
         spread = b.emit("sub", [square, b.emit("mul", [middle, middle], stats, stats, inner=True)], stats, stats, inner=True)
         variance = b.emit("relu", [spread], stats, stats, called="var")
+        counted = tuple(a for k, d in enumerate(x.dims) if k != 1 for a in d)
+        for held, now, weight_of in ((mean, middle, momentum), (var, variance, Unbiased(momentum, counted))):
+            if isinstance(held, Constant) and held.node.op == "placeholder" and momentum is not None:
+                b.tie(channels, held.dims[0])
+                old = b.buffer(held)
+                kept = b.emit("scale", [old], stats, stats, inner=True, by=1 - momentum)
+                added = b.emit("scale", [now], stats, stats, inner=True, by=weight_of)
+                b.update(old, b.emit("add", [kept, added], stats, stats))
     else:
         found: list[Value] = []
         for held in (mean, var):

@@ -11,7 +11,7 @@ from hapdsl.importing import defs
 from hapdsl.importing.build import Builder
 from hapdsl.importing.names import Symbols, notation, sizes
 from hapdsl.importing.roll import Layer, Piece, Rolled, Run, loose, roll
-from hapdsl.importing.values import Declared, Either, Extent, Notation, Root, Sizes, Statement, Tensor, Value
+from hapdsl.importing.values import Declared, Either, Extent, Notation, Root, Sizes, Statement, Tensor, Unbiased, Value
 from hapdsl.lang import nodes
 from hapdsl.lang.inline import inline
 from hapdsl.theory.library import standard
@@ -193,6 +193,10 @@ class Writer:
                     self.names.setdefault(id(t), self.free(f"{path}.{word}" if path else word, taken))
                 made.append(nodes.Assign(tuple(self.names[id(t)] for t in s.results), call))
                 continue
+            if s.updates:
+                held_as = said(s.updates[len(scope) :] if s.updates.startswith(scope) else s.updates)
+                made.append(nodes.Assign((f"{held_as}.new",), call))
+                continue
             once = self.readers.get(id(s.result), 0) == 1 == read_here.get(id(s.result), 0)
             plain = not any(id(t) in nested for t in s.operands)
             if s.inner and once and plain and id(s.result) not in self.roles and id(s.result) in here and id(s.result) not in self.names and len(inline(call)) < LONGEST_NEST:
@@ -306,6 +310,10 @@ class Writer:
             case Root(dim=dim, under=under):
                 root = nodes.Call("sqrt", (nodes.Arg(None, self.symbols.extent(dim)),))
                 return nodes.Binary("/", nodes.Number(1), root) if under else root
+            case Unbiased(factor=factor, dim=dim):
+                n = self.symbols.extent(dim)
+                less: nodes.Expr = nodes.Number(int(n.value) - 1) if isinstance(n, nodes.Number) else nodes.Binary("-", n, nodes.Number(1))
+                return nodes.Binary("/", nodes.Binary("*", nodes.Number(factor), n), less)
             case int() | float():
                 return nodes.Negate(nodes.Number(-value)) if value < 0 else nodes.Number(value)
             case str():

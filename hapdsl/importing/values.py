@@ -86,6 +86,14 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class Unbiased:
+    """`factor * n / (n - 1)` for n elements: a variance that is to stand for a population's."""
+
+    factor: float
+    dim: Dim
+
+
+@dataclass(frozen=True)
 class Root:
     """`numerator * sqrt(extent)` or, where `under`, `numerator / sqrt(extent)`."""
 
@@ -107,6 +115,7 @@ class Statement:
     made: Layout = ()
     results: list[Tensor] = field(default_factory=list)  # of an operator that makes several; `result` is the first
     words: tuple[str, ...] = ()  # what these are called
+    updates: str = ""  # the buffer that has this value after a step
     called: str = ""  # what the result is called, where its operator says little
 
     @property
@@ -142,4 +151,4 @@ def letter_count(layouts: Sequence[Layout]) -> int:
     return len({id(d[0]) for layout in layouts for d in layout if d})
 
 
-__all__ = ["Atom", "Declared", "Dim", "Either", "Extent", "Followed", "Layout", "Notation", "Root", "Sizes", "Statement", "Tensor", "Value", "flat", "resolved"]
+__all__ = ["Atom", "Declared", "Dim", "Either", "Extent", "Followed", "Layout", "Notation", "Root", "Sizes", "Statement", "Tensor", "Unbiased", "Value", "flat", "resolved"]

@@ -108,6 +108,9 @@ def round_trip(
                 losses.append(float(made_here[graph.loss]))
                 after = advance(graph, after, made_here)
     state = dict(own.named_parameters())
+    running = {n: t for n, t in own.named_buffers() if n.endswith(("running_mean", "running_var")) and own.training}
+    assert running.keys() <= {weights.plain(n) for n in after}
+    state |= running
     compared = [n for n in after if weights.plain(n) in state]
     assert {weights.plain(n) for n in compared} == {n for n in state if n not in imported.unused}
     differences = [(after[n].reshape(state[weights.plain(n)].shape) - state[weights.plain(n)]).abs().max().item() for n in compared]
