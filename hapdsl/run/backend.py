@@ -5,6 +5,7 @@
     all_gather, grouped      one broadcast per rank, all under way at once
     reduce_scatter, padded   reduce_scatter of parts padded to the longest
     reduce_scatter, grouped  one reduce per rank, all under way at once
+    tree, hierarchical       see `hapdsl.run.levels`
     all_to_all               all_to_all_single with split sizes; the part for oneself is copied
 
 gloo has no uneven all_gather and no send to oneself, and a mismatch of sizes may return silently, so all lengths
@@ -16,7 +17,6 @@ packed: they may be overwritten, and what is returned may be a view of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,25 +24,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hapdsl.lang.diagnostics import error
+from hapdsl.run import levels
+from hapdsl.run.groups import Group
 
 
-@dataclass(frozen=True)
-class Group:
-    """The ranks that a collective joins, in order; `me` is this rank's place among them. `handle` None is the world."""
-
-    ranks: tuple[int, ...]
-    me: int
-    handle: Any = None
-
-    @property
-    def size(self) -> int:
-        return len(self.ranks)
-
-
-def all_reduce(mine: Tensor, group: Group) -> Tensor:
+def all_reduce(mine: Tensor, group: Group, method: str = "ring") -> Tensor:
     """The sum over the group, in place."""
-    if group.size > 1 and mine.numel():
-        dist.all_reduce(mine, group=group.handle)
+    if group.size == 1 or not mine.numel():
+        return mine
+    if method == "tree":
+        return levels.tree(mine, group)
+    if method == "hierarchical" and group.levels is not None:
+        return levels.all_reduce(mine, group.levels, all_gather, reduce_scatter)
+    dist.all_reduce(mine, group=group.handle)
     return mine
 
 
@@ -51,7 +45,9 @@ def all_gather(mine: Tensor, lengths: Sequence[int], group: Group, method: str) 
     _expect(mine, lengths[group.me])
     if group.size == 1 or not any(lengths):
         return [mine if i == group.me else mine.new_empty(n) for i, n in enumerate(lengths)]
-    return _gather_padded(mine, lengths, group) if method == "padded" else _gather_grouped(mine, lengths, group)
+    if method == "hierarchical" and group.levels is not None:
+        return levels.all_gather(mine, lengths, group.levels, all_gather)
+    return _gather_grouped(mine, lengths, group) if method == "grouped" else _gather_padded(mine, lengths, group)
 
 
 def _gather_padded(mine: Tensor, lengths: Sequence[int], group: Group) -> list[Tensor]:
@@ -75,7 +71,9 @@ def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], group: Group
         _expect(part, length)
     if group.size == 1 or not any(lengths):
         return parts[group.me]
-    if method == "padded":
+    if method == "hierarchical" and group.levels is not None:
+        return levels.reduce_scatter(parts, lengths, group.levels, reduce_scatter)
+    if method != "grouped":
         return _scatter_padded(parts, lengths, group)
     _wait([dist.reduce(part, rank, group=group.handle, async_op=True) for part, rank in _filled(parts, group)])
     return parts[group.me]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from hapdsl.graph.program import Program, Value
 from hapdsl.lang.diagnostics import error
-from hapdsl.run import backend
-from hapdsl.run.backend import Group
+from hapdsl.run import backend, levels
 from hapdsl.run.context import Clock, Ranges, dtypes_at
+from hapdsl.run.groups import Group
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, Lowered, Step, lower
 from hapdsl.run.pieces import Slices, Transfer, cut, sizes, slices, volume
 
@@ -113,12 +113,17 @@ def groups(program: Program, rank: int) -> list[Group]:
     """This rank's group along each mesh axis. Every rank makes all groups, in one order, as torch asks."""
     found = []
     world = tuple(range(program.layout.devices))
+    asked = {i.axis for i in program.instructions if i.method in ("tree", "hierarchical")}
+    names = levels.node_names() if asked else []
     for axis in range(len(program.layout.mesh)):
         for members in program.layout.groups(axis):
             ranks = tuple(members)
             handle = None if ranks == world or len(ranks) == 1 else dist.new_group(list(ranks))
+            group = Group(ranks, ranks.index(rank) if rank in ranks else -1, handle)
+            if axis in asked:
+                group = replace(group, levels=levels.levels(group, names))
             if rank in ranks:
-                found.append(Group(ranks, ranks.index(rank), handle))
+                found.append(group)
     return found
 
 
@@ -200,7 +205,7 @@ class Move:
     def move(self, bundle: Bundle, locals: Sequence[Tensor], made: list[Tensor]) -> None:
         group, op, method, me = self.group, self.exchange.op, self.exchange.method, self.group.me
         if op == "all_reduce":
-            total = backend.all_reduce(_packed(bundle.takes[me], locals, bundle.operands), group)
+            total = backend.all_reduce(_packed(bundle.takes[me], locals, bundle.operands), group, method)
             self.unpack([(bundle.puts[me], total)], bundle, made)
         elif op == "reduce_scatter":
             parts = [_packed(parts, locals, bundle.operands) for parts in bundle.takes]

@@ -1,0 +1,194 @@
+"""Collectives that know which ranks share a node: by trees, and level by level.
+
+    all_reduce      tree            up to each node's first rank, to the first of all, and back down; point to point
+    all_reduce      hierarchical    reduce_scatter within nodes, all_reduce of each part across them, all_gather within
+    all_gather      hierarchical    across nodes, then within; where nodes have unlike numbers of ranks: within, then parts of each
+                                    node's block across, then within
+    reduce_scatter  hierarchical    the same backwards
+
+Ranks that run on one host stand in one node; HAPDSL_NODE names a rank's node where hosts aren't what counts. On one node, or with one
+rank in each, there are no levels, and the plain ways of `hapdsl.run.backend` are taken.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hapdsl.run.groups import Group
+
+Gather = Callable[[Tensor, Sequence[int], Group, str], list[Tensor]]
+Scatter = Callable[[Sequence[Tensor], Sequence[int], Group, str], Tensor]
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A group's nodes. `nodes` are places in the group, node by node; `inside` joins this rank's node, `across[j]` the j-th
+    members of all nodes (this rank's one is `across[place]`, where it has one): `parts` of them, as many as the smallest node has."""
+
+    nodes: tuple[tuple[int, ...], ...]
+    mine: int
+    place: int
+    parts: int
+    inside: Group
+    across: Group | None
+
+    @property
+    def even(self) -> bool:
+        return len(set(map(len, self.nodes))) == 1
+
+
+def node_names() -> list[str]:
+    """Where each rank runs, by rank. All ranks must call it."""
+    own = os.environ.get("HAPDSL_NODE") or socket.gethostname()
+    found: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    return found
+
+
+def levels(group: Group, names: Sequence[str]) -> Levels | None:
+    """A group's levels, with torch's groups for them; None where there are none. All ranks must call it for all groups, in one order.
+
+    A rank that isn't in the group passes it with `me` -1, and gets None.
+    """
+    places: dict[str, list[int]] = {}
+    for place, rank in enumerate(group.ranks):
+        places.setdefault(names[rank], []).append(place)
+    nodes = tuple(map(tuple, places.values()))
+    if len(nodes) == 1 or max(map(len, nodes)) == 1:
+        return None
+    parts = min(map(len, nodes))
+    within = [_join(group, node) for node in nodes]
+    columns = [_join(group, [node[j] for node in nodes]) for j in range(parts)]
+    if group.me < 0:
+        return None
+    mine = next(k for k, node in enumerate(nodes) if group.me in node)
+    place = nodes[mine].index(group.me)
+    return Levels(nodes, mine, place, parts, within[mine], columns[place] if place < parts else None)
+
+
+def _join(group: Group, places: Sequence[int]) -> Group:
+    ranks = tuple(group.ranks[p] for p in places)
+    me = ranks.index(group.ranks[group.me]) if group.me >= 0 and group.me in places else -1
+    return Group(ranks, me, dist.new_group(list(ranks)) if len(ranks) > 1 else None)
+
+
+# -- all_reduce -----------------------------------------------------------------------
+
+
+def tree(mine: Tensor, group: Group) -> Tensor:
+    """The sum over the group in place, by a tree within each node and one over their first ranks."""
+    nodes = group.levels.nodes if group.levels else (tuple(range(group.size)),)
+    own = next(node for node in nodes if group.me in node)
+    heads = [node[0] for node in nodes]
+    other = torch.empty_like(mine)
+    rows = [own, heads] if group.me == own[0] else [own]
+    for row in rows:
+        _up(mine, other, row, group)
+    for row in reversed(rows):
+        _down(mine, row, group)
+    return mine
+
+
+def _up(mine: Tensor, other: Tensor, row: Sequence[int], group: Group) -> None:
+    me, distance = row.index(group.me), 1
+    while distance < len(row):
+        if me % (2 * distance) == distance:
+            dist.send(mine, group.ranks[row[me - distance]])
+            return
+        if me + distance < len(row):
+            dist.recv(other, group.ranks[row[me + distance]])
+            mine += other
+        distance *= 2
+
+
+def _down(mine: Tensor, row: Sequence[int], group: Group) -> None:
+    me, distance = row.index(group.me), 1
+    while distance < len(row):
+        distance *= 2
+    while distance > 1:
+        distance //= 2
+        if me % (2 * distance) == distance:
+            dist.recv(mine, group.ranks[row[me - distance]])
+        elif me % (2 * distance) == 0 and me + distance < len(row):
+            dist.send(mine, group.ranks[row[me + distance]])
+
+
+def all_reduce(mine: Tensor, found: Levels, gather: Gather, scatter: Scatter) -> Tensor:
+    """The sum over the group: every node's first `parts` ranks sum a part each across the nodes."""
+    cuts = _cuts(mine.numel(), found.parts)
+    lengths = [cuts[j] if j < found.parts else 0 for j in range(found.inside.size)]
+    part = scatter(list(mine.split(lengths)), lengths, found.inside, "padded")
+    if found.across is not None and part.numel():
+        part = part.contiguous()
+        dist.all_reduce(part, group=found.across.handle)
+    return torch.cat(gather(part, lengths, found.inside, "padded"))
+
+
+# -- all_gather and reduce_scatter ---------------------------------------------------------
+
+
+def all_gather(mine: Tensor, lengths: Sequence[int], found: Levels, gather: Gather) -> list[Tensor]:
+    """Every member's buffer, by place in the group."""
+    blocks: dict[int, Tensor] = {}
+    if found.even:
+        assert found.across is not None
+        column = gather(mine, [lengths[node[found.place]] for node in found.nodes], found.across, "padded")
+        rows = [[lengths[node[j]] for node in found.nodes] for j in range(found.parts)]
+        for j, packed in enumerate(gather(torch.cat(column), [sum(r) for r in rows], found.inside, "padded")):
+            blocks.update(zip((node[j] for node in found.nodes), packed.split(rows[j]), strict=True))
+        return [blocks[p] for p in range(len(lengths))]
+    own = found.nodes[found.mine]
+    near = gather(mine, [lengths[p] for p in own], found.inside, "padded")
+    blocks.update(zip(own, near, strict=True))
+    cuts = [_cuts(sum(lengths[p] for p in node), found.parts) for node in found.nodes]
+    far = [mine.new_empty(0)] * len(found.nodes)
+    if found.across is not None:
+        part = torch.cat(near).split(cuts[found.mine])[found.place]
+        far = gather(part, [c[found.place] for c in cuts], found.across, "padded")
+    others = [k for k in range(len(found.nodes)) if k != found.mine]
+    sizes = [[cuts[k][j] if j < found.parts else 0 for k in others] for j in range(found.inside.size)]
+    sent = torch.cat([far[k] for k in others])
+    arrived = [packed.split(s) for packed, s in zip(gather(sent, [sum(s) for s in sizes], found.inside, "padded"), sizes, strict=True)]
+    for i, k in enumerate(others):
+        whole = torch.cat([parts[i] for parts in arrived])
+        blocks.update(zip(found.nodes[k], whole.split([lengths[p] for p in found.nodes[k]]), strict=True))
+    return [blocks[p] for p in range(len(lengths))]
+
+
+def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], found: Levels, scatter: Scatter) -> Tensor:
+    """This member's part of the sum; `parts[p]` is its contribution to the p-th member's."""
+    if found.even:
+        assert found.across is not None
+        rows = [[lengths[node[j]] for node in found.nodes] for j in range(found.parts)]
+        packed = [torch.cat([parts[node[j]] for node in found.nodes]) for j in range(found.parts)]
+        column = scatter(packed, [sum(r) for r in rows], found.inside, "padded")
+        return scatter(list(column.split(rows[found.place])), rows[found.place], found.across, "padded")
+    own = found.nodes[found.mine]
+    others = [k for k in range(len(found.nodes)) if k != found.mine]
+    cuts = [_cuts(sum(lengths[p] for p in node), found.parts) for node in found.nodes]
+    blocks = {k: torch.cat([parts[p] for p in found.nodes[k]]).split(cuts[k]) for k in others}
+    empty = parts[0].new_empty(0)
+    sent = [torch.cat([blocks[k][j] for k in others]) if j < found.parts else empty for j in range(found.inside.size)]
+    held = scatter(sent, [s.numel() for s in sent], found.inside, "padded")
+    mine = torch.cat([parts[p] for p in own])
+    if found.across is not None:
+        sizes = [c[found.place] for c in cuts]
+        column = dict(zip(others, held.split([sizes[k] for k in others]), strict=True))
+        column[found.mine] = parts[0].new_zeros(sizes[found.mine])
+        summed = scatter([column[k] for k in range(len(cuts))], sizes, found.across, "padded")
+        start = sum(cuts[found.mine][: found.place])
+        mine[start : start + summed.numel()] += summed
+    lasts = [lengths[p] for p in own]
+    return scatter(list(mine.split(lasts)), lasts, found.inside, "padded")
+
+
+def _cuts(length: int, parts: int) -> list[int]:
+    """Lengths that add up, as equal as can be."""
+    return [length // parts + (j < length % parts) for j in range(parts)]

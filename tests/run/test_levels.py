@@ -1,0 +1,96 @@
+"""Trees and two-level collectives on four gloo processes that stand in nodes of several shapes, against the in-process executor."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+import torch
+
+from hapdsl.graph.program import METHODS, Layout
+from hapdsl.run.distributed import Rank
+from hapdsl.run.inprocess import InProcess
+from hapdsl.run.launch import launch
+from hapdsl.theory.placements import P, R, S
+from tests.run.helpers import graph_of, random_layout
+from tests.run.test_distributed import SHAPES, SHARES, Case, case, spread
+
+RANKS = 4
+NODES = {"two and two": "aabb", "one after the other": "abab", "three and one": "aaab", "two, one, one": "abac", "one": "aaaa", "four": "abcd"}
+JOURNEYS = {"all_reduce": [P, R], "all_gather": [S(0), R], "reduce_scatter": [P, S(1)]}
+
+
+def cases() -> dict[str, Case]:
+    found: dict[str, Case] = {}
+    for op, path in JOURNEYS.items():
+        for method in METHODS[op]:
+            for pattern, rows in SHARES.items():
+                graph = graph_of(SHAPES[:1], ["f64"])
+                shares = {c: {(0,): spread(rows[int(c[-1]) % 2], u.units)} for c, u in graph.classes.items()}
+                found[f"{op}, {method}, {pattern}"] = case(graph, Layout((("devices", RANKS),), shares), [[(p,)] for p in path], method, 1)
+            graph = graph_of(SHAPES, ["f64", "f32", "f64"])
+            layout = random_layout(graph, (("devices", RANKS),), random.Random(4))
+            found[f"{op}, {method}, three operands"] = case(graph, layout, [[(p,)] * 3 for p in path], method, 2)
+    graph = graph_of(SHAPES[:1], ["f64"])
+    layout = random_layout(graph, (("outer", 2), ("inner", 2)), random.Random(3))
+    moves = [[(P, P)], [(P, R)], [(R, R)]]
+    found["two axes"] = case(graph, layout, moves, "tree", 3)
+    return found
+
+
+CASES = cases()
+
+
+def work(reporter, chosen):
+    for nodes, letters in NODES.items():
+        os.environ["HAPDSL_NODE"] = letters[int(os.environ["RANK"])]
+        for name, one in chosen.items():
+            rank = Rank(one.program, keep_all=True)
+            rank.held = {v: locals[rank.rank] for v, locals in one.held.items()}
+            for value, local in rank.step({}).items():
+                reporter.send("value", local, nodes=nodes, case=name, value=str(value))
+
+
+@pytest.fixture(scope="module")
+def reported():
+    found: dict[tuple[str, str, str], dict[int, torch.Tensor]] = {}
+
+    def receive(rank, header, tensor):
+        found.setdefault((header["nodes"], header["case"], header["value"]), {})[rank] = tensor
+
+    launch(work, RANKS, (CASES,), receive, method="fork")
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ranks_hold_what_the_inprocess_executor_holds(name, reported):
+    one = CASES[name]
+    executor = InProcess(one.program, keep_all=True)
+    executor.held = dict(one.held)
+    for value, locals in executor.step({}).items():
+        for nodes in NODES:
+            mine = reported[nodes, name, str(value)]
+            for rank, local in enumerate(locals):
+                assert mine[rank].dtype == local.dtype
+                assert torch.equal(mine[rank], local), (nodes, value, rank)
+
+
+def test_levels_are_used(monkeypatch):
+    """Ranks on one host have none; with two in each node a hierarchical gather goes across and then within."""
+    from hapdsl.run import levels
+    from hapdsl.run.groups import Group
+
+    made = []
+    monkeypatch.setattr(levels.dist, "new_group", lambda ranks: made.append(tuple(ranks)))
+    group = Group((0, 1, 2, 3), 2)
+    assert levels.levels(group, ["host"] * 4) is None
+    assert levels.levels(group, list("abcd")) is None
+    assert made == []
+    found = levels.levels(group, list("aabb"))
+    assert found is not None and found.across is not None
+    assert made == [(0, 1), (2, 3), (0, 2), (1, 3)]
+    assert (found.nodes, found.mine, found.place) == (((0, 1), (2, 3)), 1, 0)
+    assert (found.inside.ranks, found.across.ranks, found.across.me) == ((2, 3), (0, 2), 1)
+    uneven = levels.levels(Group((0, 1, 2, 3), 2), list("aaab"))
+    assert uneven is not None and uneven.across is None and not uneven.even
