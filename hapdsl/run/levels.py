@@ -180,9 +180,9 @@ def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], found: Level
     mine = torch.cat([parts[p] for p in own])
     if found.across is not None:
         sizes = [c[found.place] for c in cuts]
-        column = dict(zip(others, held.split([sizes[k] for k in others]), strict=True))
-        column[found.mine] = parts[0].new_zeros(sizes[found.mine])
-        summed = scatter([column[k] for k in range(len(cuts))], sizes, found.across, "padded")
+        sums = dict(zip(others, held.split([sizes[k] for k in others]), strict=True))
+        sums[found.mine] = parts[0].new_zeros(sizes[found.mine])
+        summed = scatter([sums[k] for k in range(len(cuts))], sizes, found.across, "padded")
         start = sum(cuts[found.mine][: found.place])
         mine[start : start + summed.numel()] += summed
     lasts = [lengths[p] for p in own]
