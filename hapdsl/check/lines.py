@@ -9,6 +9,7 @@ from hapdsl.check.names import Turn
 from hapdsl.graph.training import SECTIONS, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
+from hapdsl.theory.expressions import evaluate
 
 MAX_LINES = 2_000_000
 
@@ -38,6 +39,7 @@ class _Walk:
     report: Report
     seen: list[str] = field(default_factory=list)  # sections so far
     count: int = 0
+    inside: bool = False  # of a `microbatch` block
 
     def body(self, body: Sequence[nodes.Statement], section: str | None, turns: tuple[Turn, ...]) -> Iterator[PlacedLine]:
         """`section` is None at the top of a program."""
@@ -53,6 +55,10 @@ class _Walk:
         here = section or (self.seen[-1] if self.seen else "forward")
         match statement:
             case nodes.Section(kind=kind):
+                if self.graph.turns > 1 and kind != "update" and not self.inside:
+                    raise error("HAP518", f"the model takes its batch in {self.graph.turns} turns, and `{kind}` stands outside of them", statement.span, f"microbatch {self.graph.turns} {{ forward {{ … }}; backward {{ … }} }}")  # fmt: skip
+                if kind == "update" and self.inside:
+                    raise error("HAP518", "`update` stands in a `microbatch` block", statement.span, "parameters are updated once, behind all turns")
                 if section or turns or (self.seen and SECTIONS.index(kind) <= SECTIONS.index(self.seen[-1])):
                     raise error("HAP514", f"section '{kind}' can't stand here", statement.span, "the order is forward, backward, update, each once")  # fmt: skip
                 self.seen.append(kind)
@@ -65,7 +71,19 @@ class _Walk:
                     raise error("HAP519", f"this program unrolls to over {MAX_LINES:,} lines", statement.span, "repeats within repeats multiply")
                 yield PlacedLine(statement, here, turns[-1] if turns else None)
             case nodes.Microbatch():
-                raise error("HAP518", "a program can't accumulate gradients over `microbatch` yet", statement.span, "write the lines once, for the whole batch")  # fmt: skip
+                yield from self.microbatch(statement, section, turns)
+
+    def microbatch(self, statement: nodes.Microbatch, section: str | None, turns: tuple[Turn, ...]) -> Iterator[PlacedLine]:
+        """The lines of one turn, once: what is said of one holds for all."""
+        count, wanted = evaluate(statement.count, self.graph.parameters), self.graph.turns
+        if count != wanted:
+            takes = f"takes its batch in {wanted} turns" if wanted > 1 else "has no `microbatch` block"
+            raise error("HAP518", f"the model '{self.graph.model}' {takes}, not in {count!r}", statement.span, f"microbatch {wanted} {{ … }}" if wanted > 1 else "write the lines without it")  # fmt: skip
+        if section or turns or self.inside or any(s != "forward" for s in self.seen):
+            raise error("HAP518", "this `microbatch` can't stand here", statement.span, "one block holds `forward` and `backward`, and `update` stands behind it")  # fmt: skip
+        self.inside = True
+        yield from self.body(statement.body, None, ())
+        self.inside = False
 
     def turns(self, statement: nodes.Turns, section: str, outer: tuple[Turn, ...]) -> Iterator[PlacedLine]:
         path = statement.variable

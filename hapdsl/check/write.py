@@ -23,9 +23,12 @@ Turn = tuple[str, int]
 
 def write(program: Program, unroll: bool = False) -> nodes.Program:
     """The tree of a program, ready for `hapdsl.lang.print.to_text`."""
-    sections = [
+    sections: list[nodes.Statement] = [
         nodes.Section(kind, tuple(_body(own, program.graph, unroll))) for kind, own in _sections(program.instructions)
     ]
+    if program.graph.turns > 1:
+        turn = tuple(s for s in sections if isinstance(s, nodes.Section) and s.kind != "update")
+        sections = [nodes.Microbatch(nodes.Number(program.graph.turns), turn), *sections[len(turn) :]]
     parameters = dict(program.model_args)
     args = tuple(nodes.Arg(k, _literal(v)) for k, v in parameters.items())
     head: list[nodes.Statement] = [nodes.Fingerprint(f"1:{program.graph.fingerprint}")]

@@ -6,6 +6,8 @@
   lives twice: up to the last reader of the first one, and from the second one on.
 - `.new` replaces what it updates only at the end of the step, so both are held until then; so are the loss, outputs
   and metrics.
+- Where the batch is taken in turns, the lines are those of one turn; inputs of all turns are held, and so are the sums over turns, from
+  the first line to the one that reads them.
 - While a collective runs it may need a buffer (`hapdsl.cost.pricing`). Workspace inside kernels isn't counted.
 """
 
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapdsl.cost.pricing import Line, Pricer
-from hapdsl.graph.program import LOADS, Value
+from hapdsl.graph.program import LOADS, Value, summed
 from hapdsl.graph.training import TrainingGraph
 
 Ints = NDArray[np.int64]
@@ -100,10 +102,30 @@ def measure(graph: TrainingGraph, lines: Sequence[Line], pricer: Pricer) -> Memo
 
     one_of, alike = pricer.alike
     sizes = pricer.table(slots)[:, one_of]
+    added = _turns(graph, lines, values, first, sizes)
     first_, last_ = np.array(first, dtype=np.int64), np.array(last, dtype=np.int64)
-    buffers = np.stack([line.price.buffer for line in lines]) if n else np.zeros((0, sizes.shape[1]), dtype=np.int64)
+    buffers = np.stack([line.price.buffer for line in lines]) if n else np.zeros((0, len(alike)), dtype=np.int64)
     live = _running(first_, sizes, np.arange(n), "right") - _running(last_, sizes, np.arange(n), "left")
+    for k, r in added.items():
+        buffers[k] += sizes[r][alike]
     return Memory(live[:, alike] + buffers, tuple(values), first_, last_, sizes[:, alike], buffers)
+
+
+def _turns(graph: TrainingGraph, lines: Sequence[Line], values: Sequence[Value], first: list[int], sizes: Ints) -> dict[int, int]:
+    """What a `microbatch` block adds: inputs are there for all turns, and sums over turns from the first line on.
+
+    Changes `first` and `sizes`; returns, by the line that makes a turn's part of a sum, the range of that sum: the part is there beside it.
+    """
+    if graph.turns == 1:
+        return {}
+    sums = summed(line.instruction for line in lines)
+    found: dict[int, int] = {}
+    for r, value in enumerate(values):
+        if graph.tensors[value.tensor].kind == "input" and value.tensor in graph.turned:
+            sizes[r] *= graph.turns
+        if value in sums and lines[first[r]].instruction.section != "update":
+            found[first[r]], first[r] = r, 0
+    return found
 
 
 def _kept(graph: TrainingGraph, values: Sequence[Value], held: dict[int, Value]) -> list[int]:

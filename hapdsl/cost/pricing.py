@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -115,7 +115,9 @@ class Pricer:
         found = self._prices.get(draft.kind)
         if found is None:
             make = self._collective if draft.instruction.node is None else self._compute
-            found = self._prices[draft.kind] = make(draft.instruction, self._sum(draft.inputs), self._sum(draft.outputs))
+            found = make(draft.instruction, self._sum(draft.inputs), self._sum(draft.outputs))
+            times = self.graph.times(draft.instruction.section)  # what stands in a `microbatch` block is done in every turn
+            found = self._prices[draft.kind] = found if times == 1 else replace(found, seconds=found.seconds * times)
         return Line(draft.instruction, draft.inputs, draft.outputs, found)
 
     def price(self, instruction: Instruction) -> Price:

@@ -10,6 +10,7 @@ from hapdsl.graph.classes import classes
 from hapdsl.graph.elaborate import Drafts, elaborate
 from hapdsl.graph.scope import Draft
 from hapdsl.graph.training import Node, Tensor, TrainingGraph
+from hapdsl.graph.turns import Turned, divide
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.theory.library import declare_all, standard
@@ -42,10 +43,22 @@ def build(
         updates = {**differentiate(drafts, ops), **drafts.renewed}
     elif drafts.loss is None and not drafts.outputs and not drafts.metrics:
         raise error("HAP230", f"model '{model.name}' trains nothing and has no output", model.span, "add `train loss with …` or `output …`")  # fmt: skip
-    return _finish(model, drafts, updates, ops)
+    graph = _finish(model, drafts, updates, ops)
+    if drafts.microbatch is None or drafts.microbatch.count == 1 or not updates:
+        return graph
+    turned = divide(drafts, ops, updates, graph)
+    return _finish(model, drafts, updates, ops, turned, graph)
 
 
-def _finish(model: nodes.Model, drafts: Drafts, updates: Mapping[int, Draft], ops: Mapping[str, OpDecl]) -> TrainingGraph:
+def _finish(
+    model: nodes.Model,
+    drafts: Drafts,
+    updates: Mapping[int, Draft],
+    ops: Mapping[str, OpDecl],
+    turned: Turned | None = None,
+    whole: TrainingGraph | None = None,
+) -> TrainingGraph:
+    turned = turned or Turned(1)
     live = _live(drafts, updates)
     drafts.nodes = [n for n in drafts.nodes if any(id(t) in live for t in n.outputs)]
     made = {id(t) for n in drafts.nodes for t in n.outputs}
@@ -65,7 +78,10 @@ def _finish(model: nodes.Model, drafts: Drafts, updates: Mapping[int, Draft], op
         parameters=dict(drafts.parameters),
         tensors=tensors,
         nodes=[
-            Node(n.instance, tuple(t.name for t in n.inputs), tuple(t.name for t in n.outputs), n.section, n.path, n.repeat, n.span)
+            Node(
+                n.instance, tuple(t.name for t in n.inputs), tuple(t.name for t in n.outputs), n.section, n.path, n.repeat, n.span,
+                (turned.indices[id(n)], turned.count) if id(n) in turned.indices else None,
+            )
             for n in drafts.nodes
         ],
         classes=found,
@@ -76,6 +92,10 @@ def _finish(model: nodes.Model, drafts: Drafts, updates: Mapping[int, Draft], op
         aliases={alias: t.name for alias, t in drafts.aliases.items() if id(t) in names and alias not in tensors},
         repeats=dict(drafts.repeats),
         ops=frozenset(ops),
+        turns=turned.count,
+        turned={t.name: turned.dims[id(t)] for t in drafts.tensors if id(t) in turned.dims},
+        sources=turned.sources,
+        whole=whole,
     )
 
 

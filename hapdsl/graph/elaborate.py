@@ -32,6 +32,15 @@ RESERVED = ("grad", "new")
 
 
 @dataclass
+class Turns:
+    """A `microbatch` block: how many turns, and the calls (by id) that stand in it."""
+
+    count: int
+    span: Span
+    nodes: set[int] = field(default_factory=set)
+
+
+@dataclass
 class Drafts:
     """The forward pass: tensors and calls in order, and what the model says about them."""
 
@@ -41,6 +50,7 @@ class Drafts:
     repeats: dict[str, int] = field(default_factory=dict)
     outputs: list[Draft] = field(default_factory=list)
     metrics: list[Draft] = field(default_factory=list)
+    microbatch: Turns | None = None
     renewed: dict[int, Draft] = field(default_factory=dict)  # values of buffers after the step, by id of the buffer
     loss: Draft | None = None
     optimizer: Optimizer | None = None
@@ -107,9 +117,19 @@ class _Elaborator:
             case nodes.Group():
                 pass  # read when all is known: `groups`
             case nodes.Microbatch():
-                raise error("HAP208", "gradient accumulation by `microbatch` can't be elaborated yet", statement.span, "take the block's braces away; lower the batch instead")  # fmt: skip
+                self.microbatch(statement, scope)
             case _:
                 raise error("HAP209", "this statement can't stand here", statement.span)
+
+    def microbatch(self, statement: nodes.Microbatch, scope: Scope) -> None:
+        """The lines of the block once, for the whole batch; what is taken in turns is worked out behind the gradients."""
+        if self.out.microbatch is not None or scope.repeat:
+            raise error("HAP208", "a model has one `microbatch` block, outside of any other", statement.span, "put all that is taken in turns into one")  # fmt: skip
+        count = scope.extent(statement.count, "the number of turns").value
+        self.out.microbatch = Turns(count, statement.span)
+        start = len(self.out.nodes)
+        self.body(statement.body, scope)
+        self.out.microbatch.nodes = {id(n) for n in self.out.nodes[start:]}
 
     # -- declarations ------------------------------------------------------------
 
@@ -410,7 +430,7 @@ def _assigned(body: Sequence[nodes.Statement]) -> Iterator[str]:
         match statement:
             case nodes.Assign(targets=targets):
                 yield from targets
-            case nodes.Repeat(body=inner):
+            case nodes.Repeat(body=inner) | nodes.Microbatch(body=inner):
                 yield from _assigned(inner)
 
 

@@ -135,6 +135,13 @@ class Layout:
         return np.array([units // devices + (d < units % devices) for d in range(devices)], dtype=np.int64)
 
 
+def summed(instructions: Iterable[Instruction]) -> set[Value]:
+    """The values of a `microbatch` block that stand for their sum over turns behind it: parts of sums (`accumulate`) that are read there."""
+    behind = [i for i in instructions if i.section == "update"]
+    parts = {v.tensor for i in behind if i.op == "accumulate" for v in i.inputs}
+    return {v for i in behind for v in i.inputs if v.tensor in parts}
+
+
 @dataclass
 class Program:
     """A complete distributed program for one training graph on a mesh."""

@@ -59,6 +59,7 @@ class Node:
     path: str
     repeat: tuple[tuple[str, int], ...] = ()
     span: Span = NOWHERE
+    turned: tuple[str, int] | None = None  # the index that is taken in so many turns
 
     @property
     def op(self) -> str:
@@ -87,6 +88,10 @@ class TrainingGraph:
     state to the tensor that replaces it at the end of the step (`w` to `w.new`, `w.m` to `w.m.new`).
     `aliases` maps names that a model gives to tensors of another name (`u.grad` to `a.grad` where the gradient
     passes unchanged). `repeats` maps a repeat's path to its number of turns.
+
+    With `turns` above 1 the batch is taken in turns: forward and backward are those of one turn, done so many times, and
+    `update` is done once. `turned` maps a tensor to its dim that is shorter in a turn; `sources` maps an input that has another
+    name here (`label.whole`) to the model's; `whole` is the same step with the batch as a whole.
     """
 
     model: str
@@ -101,6 +106,19 @@ class TrainingGraph:
     aliases: dict[str, str] = field(default_factory=dict)
     repeats: dict[str, int] = field(default_factory=dict)
     ops: frozenset[str] = frozenset()
+    turns: int = 1
+    turned: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    whole: TrainingGraph | None = field(default=None, repr=False)
+
+    @property
+    def undivided(self) -> TrainingGraph:
+        """The step with the batch as a whole."""
+        return self.whole or self
+
+    def times(self, section: str) -> int:
+        """How often a section is done in a step."""
+        return 1 if section == "update" else self.turns
 
     def resolve(self, name: str) -> str:
         """The tensor that a name stands for, through aliases."""
@@ -141,4 +159,6 @@ class TrainingGraph:
         for c in self.classes.values():
             digest.update(f"{c}\n".encode())
         digest.update(f"{self.loss}{self.outputs}{self.metrics}{sorted(self.updates.items())}".encode())
+        if self.turns > 1:
+            digest.update(f"{self.turns}{sorted(self.turned.items())}{sorted(self.sources.items())}".encode())
         return digest.hexdigest()[:16]

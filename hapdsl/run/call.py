@@ -80,7 +80,7 @@ def prepare(
     allow: Set[str] = frozenset(),
 ) -> Call:
     """The call of `node` where a device holds these ranges. Raises HapError HAP700, HAP701 (no kernel)."""
-    context = Context(node.instance, tuple(operands), tuple(results), clock, dtypes)
+    context = Context(node.instance, tuple(operands), tuple(results), clock, dtypes, node.turned)
     kernel = resolve(node.instance.decl, allow)
     shapes = tuple(tuple(r.length for r in ranges) for ranges in results)
     own = tuple(dtypes[name] for name in node.instance.result_dtypes)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from hapdsl.theory.instance import FLOATS, Instance
+from hapdsl.theory.instance import FLOATS, Dim, Instance
 
 DTYPES: Mapping[str, torch.dtype] = {
     "f64": torch.float64,
@@ -49,17 +49,19 @@ def whole(shape: Sequence[int]) -> Ranges:
 
 @dataclass
 class Clock:
-    """The seed of a run and the step it is at (from 1); one clock is shared by all contexts of a run."""
+    """The seed of a run, the step it is at (from 1) and the turn of a `microbatch` block (from 0); all contexts of a run share one."""
 
     seed: int = 0
     step: int = 1
+    turn: int = 0
 
 
 @dataclass
 class Context:
-    """One operator call on one device. `operands[k][d]` and `results[k][d]` are the device's ranges of each dim.
+    """One operator call on one device. `operands[k][d]` and `results[k][d]` are the device's ranges of each dim, within a turn
+    where the batch is taken in turns (`turned`: the index that is, and in how many).
 
-    `extents` of the instance are global; a mean divides by them, whatever is held here.
+    What kernels ask for is global: `extent` (a mean divides by it, whatever is held here), `span` and `linear_index`.
     """
 
     instance: Instance
@@ -67,6 +69,7 @@ class Context:
     results: tuple[Ranges, ...]
     clock: Clock = field(default_factory=Clock)
     dtypes: Mapping[str, torch.dtype] = field(default_factory=lambda: DTYPES)
+    turned: tuple[str, int] | None = None
 
     @property
     def seed(self) -> int:
@@ -78,14 +81,23 @@ class Context:
 
     def extent(self, index: str) -> int:
         """The global extent of an index; of a star, the product over the dims it stands for."""
-        members = self.instance.stars.get(index)
-        if members is not None:
-            return math.prod(self.instance.extents[m] for m in members)
-        return self.instance.extents[index]
+        members = self.instance.stars.get(index, (index,))
+        turns = self.turned[1] if self.turned is not None and self.turned[0] in members else 1
+        return math.prod(self.instance.extents[m] for m in members) * turns
 
     def span(self, operand: int, dim: int) -> Range:
-        """This device's range of one dim of one operand."""
-        return self.operands[operand][dim]
+        """This device's range of one dim of one operand, in the whole batch."""
+        return self.within(self.operands[operand][dim], self.instance.operands[operand][dim])
+
+    def spans(self, result: int = 0) -> Ranges:
+        """This device's range of each dim of one output, in the whole batch."""
+        return tuple(map(self.within, self.results[result], self.instance.results[result]))
+
+    def within(self, here: Range, dim: Dim) -> Range:
+        """A range of this turn as one of the whole batch."""
+        if self.turned is None or not dim or self.instance.major(dim) != self.turned[0]:
+            return here
+        return Range(here.extent * self.turned[1], here.extent * self.clock.turn + here.offset, here.length)
 
     def result_shape(self, result: int = 0) -> tuple[int, ...]:
         """The local shape of an output."""
@@ -116,7 +128,7 @@ class Context:
 
     def linear_index(self, result: int, device: torch.device) -> torch.Tensor:
         """i64, local shape: the global row-major element number of each element of an output."""
-        ranges = self.results[result]
+        ranges = self.spans(result)
         found = torch.zeros((), dtype=torch.int64, device=device)
         stride = 1
         for d in reversed(range(len(ranges))):

@@ -46,6 +46,7 @@ def open_feed(spec: str, graph: TrainingGraph, seed: int = 0) -> Feed:
 
     Raises HapError: HAP710 no such source, HAP711 its samples don't fit the model's inputs.
     """
+    graph = graph.undivided
     if spec == "random":
         return Random(graph, seed)
     if spec == "digits":

@@ -16,7 +16,9 @@ from hapdsl.run import backend, levels
 from hapdsl.run.context import Clock, Ranges, dtypes_at
 from hapdsl.run.groups import Group
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, Lowered, Step, lower
-from hapdsl.run.pieces import Slices, Transfer, cut, sizes, slices, volume
+from hapdsl.run.pieces import Slices, Transfer, cut, of_turn, sizes, slices, volume
+
+Fed = Mapping[Value, Sequence[Tensor]]  # a rank's share of each input, turn by turn
 
 
 class Rank:
@@ -59,28 +61,43 @@ class Rank:
             raise error("HAP706", f"no value is given for '{value.tensor}'")
         return cut(self.program, value, self.rank, tensors[value.tensor], self.lowered.dtypes)
 
-    def feed(self, inputs: Mapping[str, Tensor]) -> dict[Value, Tensor]:
-        """This rank's share of a global batch, ready for `step`."""
-        return {value: self.cut(value, inputs) for value in self.lowered.fed}
+    def feed(self, inputs: Mapping[str, Tensor]) -> Fed:
+        """This rank's share of a global batch, turn by turn, ready for `step`."""
+        graph = self.program.graph
+        turns = range(self.lowered.turns)
+        return {v: [self.cut(v, of_turn(graph, v.tensor, inputs, t)) for t in turns] for v in self.lowered.fed}
 
-    def step(self, fed: Mapping[Value, Tensor]) -> dict[Value, Tensor]:
+    def step(self, fed: Fed) -> dict[Value, Tensor]:
         """Run one step on this rank's inputs (`feed`); returns the local tensors of the goals (of all values with `keep_all`)."""
         store: list[Tensor | None] = [None] * len(self.lowered.slots)
-        for number, step in enumerate(self.lowered.steps):
-            made = self.run(number, step, store, fed)
-            for slot, value in zip(step.outputs, made, strict=True):
-                store[slot] = value
-            for slot in step.drops:
-                store[slot] = None
+        totals: dict[int, Tensor] = {}
+        for turn in range(self.lowered.turns):
+            self.clock.turn = turn
+            for number in self.lowered.loop:
+                self.one(number, store, fed, totals)
+        for slot, total in totals.items():
+            store[slot] = total
+        for number in self.lowered.after:
+            self.one(number, store, fed, totals)
         goals = {v: held for v, slot in self.lowered.slots.items() if (held := store[slot]) is not None}
         for old, new in self.lowered.goals.updated.items():
             self.held[old] = goals[new]
         self.clock.step += 1
         return goals
 
-    def run(
-        self, number: int, step: Step, store: Sequence[Tensor | None], fed: Mapping[Value, Tensor]
-    ) -> Sequence[Tensor]:
+    def one(self, number: int, store: list[Tensor | None], fed: Fed, totals: dict[int, Tensor]) -> None:
+        step = self.lowered.steps[number]
+        made = self.run(number, step, store, fed)
+        for slot, value in zip(step.outputs, made, strict=True):
+            store[slot] = value
+        for slot in step.sums:
+            part = _made(store[slot])
+            totals[slot] = totals[slot] + part if slot in totals else part
+            store[slot] = None
+        for slot in step.drops:
+            store[slot] = None
+
+    def run(self, number: int, step: Step, store: Sequence[Tensor | None], fed: Fed) -> Sequence[Tensor]:
         read = [_made(store[slot]) for slot in step.inputs]
         match step.work:
             case Load(values=values):
@@ -93,11 +110,11 @@ class Rank:
             case Exchange():
                 return self.moves[number](read)
 
-    def fetch(self, value: Value, fed: Mapping[Value, Tensor]) -> Tensor:
+    def fetch(self, value: Value, fed: Fed) -> Tensor:
         if value in self.held:
             return self.held[value]
         if value in fed:
-            return fed[value]
+            return fed[value][self.clock.turn]
         declared = self.program.graph.tensors[value.tensor]
         if self.lowered.kind(value) != "seed":
             raise error("HAP706", f"no value is given for '{value.tensor}'", declared.span)

@@ -100,7 +100,8 @@ def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def random_inputs(graph: TrainingGraph, seed: int = 0, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """Random global inputs: normal floats, and integers below what their readers allow (`bounds`)."""
+    """Random global inputs of a whole batch: normal floats, and integers below what their readers allow (`bounds`)."""
+    graph = graph.undivided
     made = {}
     for tensor in graph.of_kind("input"):
         draw = generator(seed, f"input/{tensor.name}")

@@ -15,7 +15,7 @@ from hapdsl.graph.program import Program, Value
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import Clock, dtypes_at
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, Step, lower
-from hapdsl.run.pieces import assemble, cut, sizes, slices
+from hapdsl.run.pieces import assemble, cut, of_turn, sizes, slices
 from hapdsl.run.threads import one_thread
 
 Locals = dict[Value, list[Tensor]]  # value -> one tensor per device
@@ -63,15 +63,31 @@ class InProcess:
         if step is not None:
             self.clock.step = step
         store: list[list[Tensor] | None] = [None] * len(self.lowered.slots)
-        for work in self.lowered.steps:
-            self.run(work, store, inputs)
-            for slot in work.drops:
-                store[slot] = None
+        totals: dict[int, list[Tensor]] = {}
+        for turn in range(self.lowered.turns):
+            self.clock.turn = turn
+            for k in self.lowered.loop:
+                self.one(self.lowered.steps[k], store, inputs, totals)
+        for slot, total in totals.items():
+            store[slot] = total
+        for k in self.lowered.after:
+            self.one(self.lowered.steps[k], store, inputs, totals)
         made = {v: held for v, slot in self.lowered.slots.items() if (held := store[slot]) is not None}
         for old, new in self.lowered.goals.updated.items():
             self.held[old] = made[new]
         self.clock.step += 1
         return made
+
+    def one(
+        self, step: Step, store: list[list[Tensor] | None], inputs: Mapping[str, Tensor], totals: dict[int, list[Tensor]]
+    ) -> None:
+        self.run(step, store, inputs)
+        for slot in step.sums:
+            made = _made(store[slot])
+            totals[slot] = [a + b for a, b in zip(totals[slot], made, strict=True)] if slot in totals else made
+            store[slot] = None
+        for slot in step.drops:
+            store[slot] = None
 
     def run(self, step: Step, store: list[list[Tensor] | None], inputs: Mapping[str, Tensor]) -> None:
         read = [_made(store[slot]) for slot in step.inputs]
@@ -93,7 +109,7 @@ class InProcess:
             return self.held[value]
         if self.lowered.kind(value) == "seed" and value.tensor not in inputs:
             return self.cut(value, {value.tensor: torch.ones(self.program.graph.tensors[value.tensor].shape)})
-        return self.cut(value, inputs)
+        return self.cut(value, of_turn(self.program.graph, value.tensor, inputs, self.clock.turn))
 
 
 def _made(value: list[Tensor] | None) -> list[Tensor]:

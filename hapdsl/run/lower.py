@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
-from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, METHODS, Instruction, Program, Value
+from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, METHODS, Instruction, Program, Value, summed
 from hapdsl.graph.training import LOADED
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.call import Call, prepare
@@ -57,13 +58,15 @@ Work = Load | Compute | Convert | Exchange
 
 @dataclass(frozen=True)
 class Step:
-    """`inputs` and `outputs` are slots; `drops` are the slots whose last reader this was."""
+    """`inputs` and `outputs` are slots; `drops` are the slots whose last reader this was, `sums` those of which what was made in
+    this turn is done with: the next turn's is added."""
 
     work: Work
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     drops: tuple[int, ...]
     instruction: Instruction
+    sums: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,21 @@ class Lowered:
     goals: Goals
     clock: Clock
     dtypes: Mapping[str, torch.dtype]
+
+    @property
+    def turns(self) -> int:
+        """How often the steps of a turn are done."""
+        return self.program.graph.turns
+
+    @cached_property
+    def loop(self) -> tuple[int, ...]:
+        """The numbers of the steps of a turn: forward and backward."""
+        return tuple(k for k, s in enumerate(self.steps) if s.instruction.section != "update")
+
+    @cached_property
+    def after(self) -> tuple[int, ...]:
+        """The numbers of the steps that are done once, behind all turns."""
+        return tuple(k for k, s in enumerate(self.steps) if s.instruction.section == "update")
 
     @property
     def held(self) -> tuple[Value, ...]:
@@ -158,6 +176,7 @@ def lower(
         for value in instruction.outputs:
             slots.setdefault(value, len(slots))
     ends = _ends(program.instructions, set() if keep_all else set(slots) - set(aims.values))
+    sums = _sums(program) if program.graph.turns > 1 else {}
     steps = []
     for number, instruction in enumerate(program.instructions):
         if instruction.op == "free":
@@ -173,6 +192,7 @@ def lower(
                 tuple(slots[v] for v in instruction.outputs),
                 tuple(slots[v] for v in ends[number]),
                 instruction,
+                tuple(slots[v] for v in sums.get(number, ())),
             )
         )
     return Lowered(program, wanted, tuple(steps), slots, aims, clock, dtypes)
@@ -194,6 +214,19 @@ def _ends(instructions: Sequence[Instruction], mortal: set[Value]) -> list[tuple
         live -= set(instruction.outputs)
         live |= set(instruction.inputs)
     return ends[::-1]
+
+
+def _sums(program: Program) -> dict[int, list[Value]]:
+    """By the number of the last instruction of a turn that has to do with them: the values whose sum over turns is read."""
+    wanted = summed(program.instructions)
+    last: dict[Value, int] = {}
+    for number, instruction in enumerate(program.instructions):
+        if instruction.section != "update":
+            last.update({v: number for v in (*instruction.inputs, *instruction.outputs) if v in wanted})
+    found: dict[int, list[Value]] = {}
+    for value, number in last.items():
+        found.setdefault(number, []).append(value)
+    return found
 
 
 def _work(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hapdsl.graph.program import Program, Value
+from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import Range, Ranges
 
@@ -75,6 +76,20 @@ def cut(program: Program, value: Value, device: int, tensor: Tensor, dtypes: Map
         if keeps_partial(program, value, device)
         else torch.zeros_like(local)
     )
+
+
+def of_turn(graph: TrainingGraph, tensor: str, inputs: Mapping[str, Tensor], turn: int) -> dict[str, Tensor]:
+    """What a turn takes of the inputs of a whole batch for one of its own, under its name; nothing where it isn't given."""
+    source = graph.sources.get(tensor, tensor)
+    if source not in inputs:
+        return {}
+    whole, dim = inputs[source], graph.turned.get(tensor)
+    if dim is None:
+        return {tensor: whole}
+    if tuple(whole.shape) != graph.undivided.tensors[source].shape:
+        raise error("HAP706", f"'{source}' has shape {list(whole.shape)}, expected {list(graph.undivided.tensors[source].shape)}")
+    length = graph.tensors[tensor].shape[dim]
+    return {tensor: whole.narrow(dim, turn * length, length)}
 
 
 def assemble(program: Program, value: Value, locals: Sequence[Tensor], tolerance: float = 0.0) -> Tensor:

@@ -14,7 +14,7 @@ from hapdsl.run.context import Clock, dtypes_at, whole
 
 
 class Reference:
-    """A training graph at work on one device. `keep` names tensors to return; None returns all of them.
+    """A training graph at work on one device, the batch as a whole. `keep` names tensors to return; None returns all of them.
 
     Nothing is carried from step to step: see `advance`.
     """
@@ -28,6 +28,7 @@ class Reference:
         keep: Iterable[str] | None = None,
         nodes: Sequence[Node] | None = None,
     ) -> None:
+        graph = graph.undivided
         self.graph = graph
         self.clock = Clock(seed, 1)
         self.dtypes = dtypes_at(dtype)

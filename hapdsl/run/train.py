@@ -287,6 +287,7 @@ def evaluate(graph: TrainingGraph, held: dict[str, Tensor], samples: Batch, allo
     `held` are parameters and buffers. Samples go through in batches of the model's own size, the last one filled up.
     Raises HapError HAP712 where the model has no output [batch, classes] beside a label [batch].
     """
+    graph = graph.undivided
     label = next((t for t in graph.of_kind("input") if t.dtype not in FLOATS and len(t.shape) == 1), None)
     fits = [
         n

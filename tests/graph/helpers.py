@@ -42,6 +42,7 @@ def example(name: str, **settings: Any) -> TrainingGraph:
 
 def values(graph: TrainingGraph, below: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Tensor]:
     """Random f64 inputs and parameters; state and buffers as they start; integers below the given bounds."""
+    graph = graph.undivided
     draw = torch.Generator().manual_seed(seed)
     found: dict[str, Tensor] = {}
     for t in graph.of_kind("input", "param", "frozen", "state", "buffer"):

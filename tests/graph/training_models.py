@@ -38,7 +38,20 @@ def lora(t: Tensors, strength: float = 2.0) -> Tensor:
     return F.cross_entropy((x @ t["head"]).flatten(0, 1), t["target"].flatten())
 
 
+def accumulate(t: Tensors) -> Tensor:
+    """The whole batch at once."""
+    x = F.embedding(t["tokens"], t["embed"]) + t["position"]
+    for turn in range(2):
+        at = f"layer.{turn}.block."
+        n = norm(x, t, f"{at}ln1")
+        c = F.scaled_dot_product_attention(*(by_head(n, t[at + w]) for w in ("wq", "wk", "wv")))
+        r = x + c.transpose(1, 2).flatten(2) @ t[f"{at}wo"].flatten(0, 1)
+        x = r + F.gelu(norm(r, t, f"{at}ln2") @ t[f"{at}w1"]) @ t[f"{at}w2"]
+    return F.cross_entropy((x @ t["head"]).flatten(0, 1), t["target"].flatten(), ignore_index=-100)
+
+
 # name: torch's version, small settings, bounds of the integer inputs
 TRAINING: dict[str, tuple[Callable[[Tensors], Tensor], dict[str, Any], dict[str, int]]] = {
     "lora": (lora, {"batch": 4, "seq": 5, "d": 8, "heads": 2, "ffn": 6, "vocab": 9, "layers": 2, "rank": 2, "strength": 2}, {"tokens": 9, "target": 9}),
+    "accumulate": (accumulate, {"batch": 6, "turns": 3, "seq": 5, "d": 8, "heads": 2, "ffn": 6, "vocab": 9, "layers": 2, "p": 0}, {"tokens": 9, "target": 9}),
 }  # fmt: skip

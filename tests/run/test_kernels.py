@@ -97,6 +97,7 @@ EXPECTED = {
     "sum_squares": lambda x, to: torch.linalg.vector_norm(x) ** 2,
     "clip_factor": lambda norm, limit, eps: (limit / (norm + eps)).minimum(torch.ones_like(norm)),
     "clip": lambda g, factor: g * factor.item(),
+    "accumulate": lambda x: x,
 }
 # Compared in tests of their own below.
 APART = {"rearrange", "dropout", "sgd", "momentum", "adam", "adamw"}

@@ -111,9 +111,11 @@ PROGRAMS: dict[str, Explanation] = {
         "shares batch = [2, 2]\nforward {\n}",
     ),
     "HAP518": Explanation(
-        "`microbatch` in a program",
-        "Gradient accumulation can be written down, but not checked or run yet.",
-        "microbatch 4 { … }",
+        "turns other than the model's",
+        "Where a model takes its batch in turns, its programs have `forward` and `backward` in one `microbatch` block of as many turns, and "
+        "`update` behind it. The lines of the block are those of one turn.",
+        "forward { … }\nbackward { … }\nupdate { … }",
+        "microbatch 4 {\n    forward { … }\n    backward { … }\n}\nupdate { … }",
     ),
     "HAP519": Explanation(
         "too much to check",

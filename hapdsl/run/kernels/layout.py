@@ -75,7 +75,7 @@ def embedding(ctx: Context, ids: Tensor, table: Tensor) -> Tensor:
 
 @kernel
 def embedding_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int) -> Tensor:
-    at, here = rows_here(ids, ctx.results[0][0])
+    at, here = rows_here(ids, ctx.spans()[0])
     kept = torch.where(here.unsqueeze(-1), g, 0).reshape(-1, g.shape[-1])
     return g.new_zeros(ctx.result_shape()).index_add_(0, at.reshape(-1), kept)
 
