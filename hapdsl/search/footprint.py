@@ -14,6 +14,7 @@ decides. Unit: the memory of the device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -31,14 +32,15 @@ if TYPE_CHECKING:
 
 Table = NDArray[np.float64]
 MOMENTS = 4
+BEGINS = 0.1  # what an activation weighs with which a segment of layers begins, beside the others
 GRADE = 0.15  # how much more the last activation weighs than the first, where that is to tell layers apart
 
 
 def tables(space: Space) -> Iterator[tuple[tuple[int, ...], Table]]:
     """(variables, float array [MOMENTS × groups, *values]), moment by moment.
 
-    The sum of all entries of a component is above 0 only where the device can't hold what it must. In a `graded` space the earlier
-    of two equal activations weighs more: identical layers would all be carried in one way under any price, and so one of them goes first.
+    The sum of all entries of a component is above 0 only where the device can't hold what it must. In a `graded` space equal
+    activations weigh differently (`_weight`): identical layers would all be carried in one way under any price.
     """
     training, buckets = space.training, space.conversions.buckets
     together = {
@@ -100,8 +102,22 @@ def _copies(space: Space, name: str, held: Placement, offer: tuple[Placement, ..
 
 
 def _weight(space: Space, name: str) -> float:
-    made = space.training.producer[name] / len(space.training.nodes)
-    return 1.0 + GRADE * (0.5 - made) if space.graded else 1.0
+    """What keeping an activation counts in a graded space: a little more the earlier it is, little where a segment begins.
+
+    If all were recomputed, the first reader would wait for the whole forward pass; so what goes from one turn of a repeat to the next (or,
+    without repeats, one call in so many that there are as many segments as calls in each) is the last to be given up.
+    """
+    if not space.graded:
+        return 1.0
+    training = space.training
+    made = training.producer[name]
+    here = training.nodes[made].repeat
+    if any(node.repeat for node in training.nodes):
+        begins = any(training.nodes[k].section == "forward" and training.nodes[k].repeat != here for k in training.readers[name])
+    else:
+        calls = sum(node.section == "forward" for node in training.nodes)
+        begins = made % math.isqrt(calls) == 0
+    return (1.0 + GRADE * (0.5 - made / len(training.nodes))) * (BEGINS if begins else 1.0)
 
 
 def _kept(space: Space, name: str) -> Table | bool:

@@ -23,7 +23,7 @@ from hapdsl.search.shares import Shares, layout_of, shares_of
 from hapdsl.search.space import Space
 from hapdsl.search.structure import Choice, Structure
 
-DEAR, HALVINGS = 4, 5  # prices of memory that are tried at most to find one under which a program fits, and to lower it again
+DEAR, HALVINGS = 6, 5  # prices of memory that are tried at most to find one under which a program fits, and to lower it again
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 
 
@@ -155,10 +155,10 @@ class Spaces:
                 prices = pricing.prices.copy()
                 prices[held] = weights * price
                 pair = self.pair(solved, eliminate(graded.graph, prices, order=space.structure.order).best())
-                fits = pair.fits
+                fits = self.pairs.fits(pair)
                 if fits:
                     found.append(pair)
-                low, high = (low, price) if fits else (price, 4 * price if high == price else high)
+                low, high = (low, price) if fits else (price, 3 * price if high == price else high)
         return found or [pair]
 
     def search(self, solved: Solved, leaves: int, gap: float, best: Pair | None) -> tuple[Pair | None, float]:

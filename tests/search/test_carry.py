@@ -1,0 +1,104 @@
+"""Kept, made again, recomputed: every way through a small space is priced, proven and run; deep models that don't fit otherwise do."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.search.carry import AGAIN, RECOMPUTED
+from hapdsl.search.plan import Plan
+from hapdsl.search.planner import plan
+from hapdsl.search.schedule import Scheduler
+from hapdsl.search.shares import layout_of
+from hapdsl.search.space import Space
+from hapdsl.search.structure import Structure
+from tests.programs.test_plans import compare
+
+from .small import CLUSTERS, cluster, cuts, everything, reread, thinned, training
+from .test_planner import deep
+
+CHAIN = """
+model chain(batch = 12, d = 6, hidden = 8) {
+    input x  : f32[batch, d]
+    param w1 : f32[d, hidden]
+    param w2 : f32[hidden, d]
+    h = matmul(x, w1)
+    a = gelu(h)
+    y = matmul(a, w2)
+    s = mul(y, y)
+    loss = sum(s, [0, 1])
+    train loss with sgd(lr = 0.1)
+}
+"""
+
+
+def carrying(graph: TrainingGraph, machines: str, cut: str, seed: int) -> tuple[Space, Scheduler]:
+    made = cluster(CLUSTERS[machines])
+    structure = Structure(graph, thinned(graph, np.random.default_rng(seed), 0.5), (), carry=True)
+    layout = layout_of(cuts(graph, made)[cut], len(made))
+    space = Space(graph, layout, made, None, "sync", structure)
+    return space, Scheduler(space.conversions)
+
+
+@pytest.mark.parametrize(("machines", "cut", "seed"), [("pair", "even", 0), ("latency", "by speed", 1), ("three", "lopsided", 2), ("network", "zero", 3)])
+def test_every_way_is_priced_proven_and_run(machines: str, cut: str, seed: int) -> None:
+    graph = training(CHAIN)
+    space, scheduler = carrying(graph, machines, cut, seed)
+    every = itertools.islice(everything(space.graph, np.random.default_rng(seed)), 400)
+    found = {space.choice(a).key(): (a, space.choice(a)) for a in every}
+    ways: set[str] = set()
+    for number, (assignment, choice) in enumerate(found.values()):
+        bound = space.graph.plain(assignment) + space.graph.component_sums(assignment).max()
+        assert bound <= scheduler.seconds(choice, "sync") * (1 + 1e-9)
+        assert space.structure.assignment(choice) == assignment
+        ways |= set(choice.carry.values())
+        if number % 20 == 0:
+            checked = reread(scheduler.program(choice), graph, len(space.cluster))
+            assert checked.ok and not checked.sketch, [d.message for d in checked.diagnostics.errors]
+            compare(checked.program, graph, torch.float64, 1e-9, count=1)
+    assert ways == {AGAIN, RECOMPUTED}
+
+
+def tight(part: float, roomy: Plan, batch: int) -> Plan:
+    """The same model where a device has only a part of the memory that its fastest plan takes."""
+    memory = int(part * float(roomy.cost.memory_bytes.max()))
+    made = cluster(f"""cluster tight {{
+        device d {{ compute = 9 TFLOP/s, memory = {memory} B, bandwidth = 900 GB/s }}
+        node host = 4 * d over {{ bandwidth = 100 GB/s, latency = 1 us }} }}""")
+    return plan(training(deep(8), batch=batch), made, baselines=False)
+
+
+def test_activations_that_do_not_fit_are_recomputed() -> None:
+    """A wide batch over small layers: memory is all activations, and products cost more to repeat than what stands between them."""
+    batch = 65536
+    graph = training(deep(8), batch=batch)
+    made = cluster("""cluster roomy {
+        device d { compute = 9 TFLOP/s, memory = 16 GiB, bandwidth = 900 GB/s }
+        node host = 4 * d over { bandwidth = 100 GB/s, latency = 1 us } }""")
+    roomy = plan(graph, made, baselines=False)
+    before = 0.0
+    for part in (0.9, 0.75):
+        found = tight(part, roomy, batch)
+        assert found.cost.fits
+        checked = reread(found.program, graph, 4)
+        assert checked.ok and not checked.sketch
+        again = [i for i in checked.program.instructions if i.node is not None and i.node.section == "forward" != i.section]
+        assert again, "nothing is recomputed"
+        assert roomy.cost_s <= before or found.cost_s >= before
+        assert roomy.bound_s <= found.cost_s <= 1.5 * roomy.cost_s
+        before = found.cost_s
+
+
+def test_parameters_are_gathered_for_each_pass() -> None:
+    """Large layers on a small batch, where no device can hold all of them whole: FSDP, by the search itself."""
+    graph = training(deep(8), batch=64, d=1024)
+    whole = sum(t.bytes for t in graph.of_kind("param"))
+    made = cluster(f"""cluster tight {{
+        device d {{ compute = 9 GFLOP/s, memory = {int(0.9 * whole)} B, bandwidth = 900 GB/s }}
+        node host = 4 * d over {{ bandwidth = 100 GB/s, latency = 1 us }} }}""")
+    found = plan(graph, made, baselines=False)
+    assert found.cost.fits and reread(found.program, graph, 4).ok
