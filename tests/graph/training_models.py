@@ -39,7 +39,8 @@ def lora(t: Tensors, strength: float = 2.0) -> Tensor:
 
 
 def accumulate(t: Tensors) -> Tensor:
-    """The whole batch at once."""
+    """The whole batch at once; counts the step."""
+    t["step"] += 1
     x = F.embedding(t["tokens"], t["embed"]) + t["position"]
     for turn in range(2):
         at = f"layer.{turn}.block."

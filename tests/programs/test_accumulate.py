@@ -61,7 +61,7 @@ def test_turns_add_up_to_the_whole_batch_of_torch() -> None:
     """Loss and norm of the first step; all gradients, by what a step of plain SGD moves."""
     held, inputs = start()
     leaves = {t.name: held[t.name].clone().requires_grad_() for t in graph().of_kind("param")}
-    loss = ORACLE({**held, **inputs, **leaves})
+    loss = ORACLE({**held, **inputs, **leaves, "step": held["step"].clone()})
     loss.backward()
     norm = torch.sqrt(sum((leaf.grad**2).sum() for leaf in leaves.values() if leaf.grad is not None))  # type: ignore[arg-type]
     for turns, mesh, seed in ((2, ONE, 0), (3, ONE, 1), (6, TWO, 2)):
