@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -58,8 +57,7 @@ class Planned:
     def save(self, path: str | Path) -> None:
         """Write the text; tables, if there are any, beside it as PATH.npz. Raises HapError HAP852."""
         write_file(Path(path), self.text)
-        if self.tables:
-            np.savez(_beside(path), **{n: t.numpy() for n, t in self.tables.items()})  # type: ignore[arg-type]
+        weights.save_tables(path, self.tables)
 
     def compile(
         self, module: nn.Module | None = None, *, allow: Iterable[str] = (), seed: int = 0, dtype: torch.dtype | None = None
@@ -111,21 +109,13 @@ def plan(
 def load(path: str | Path, program: str | None = None) -> Planned:
     """A plan that was saved, proven again. Raises HapError as `hapdsl check` does."""
     bench = Workbench(path)
-    tables: dict[str, Tensor] = {}
-    if _beside(path).is_file():
-        with np.load(_beside(path), allow_pickle=False) as held:
-            tables = {n: torch.from_numpy(held[n]) for n in held.files}
     text = Path(path).read_text(encoding="utf-8")
-    return Planned(text, bench.proven(bench.program(program)).program, tables=tables)
+    return Planned(text, bench.proven(bench.program(program)).program, tables=weights.load_tables(path))
 
 
 def _proven(text: str, name: str) -> Program:
     bench = Workbench(name, text)
     return bench.proven(bench.program()).program
-
-
-def _beside(path: str | Path) -> Path:
-    return Path(f"{path}.npz")
 
 
 class Step:

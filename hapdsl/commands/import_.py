@@ -41,6 +41,7 @@ def command(
     """
     from hapdsl.importing.convert import import_module  # torch takes seconds
     from hapdsl.importing.factory import find, make
+    from hapdsl.importing.weights import save_tables
 
     module = make(find(factory), factory)
     name = name or factory.rpartition(":")[2].rpartition(".")[2].lower()
@@ -54,13 +55,16 @@ def command(
         "lines": found.text.count("\n"),
         "output": output,
     }
+    beside = None
     if output is not None:
         write_file(Path(output), found.text)
+        beside = save_tables(output, found.tables)
         out.data(result, f"{found.model}: {found.operators} operators, {len(found.shapes)} tensors, written to {output}")
     elif out.json:
         out.data({**result, "text": found.text})
     else:
         click.echo(found.text, nl=False)
     if found.tables:
-        out.say(f"constants that only the module holds, and a run from the text alone would draw at random: {', '.join(sorted(found.tables))}")
+        kept = f"kept in {beside}" if beside is not None else "kept with -o"
+        out.say(f"constants of the module that the text can't say, {kept}: {', '.join(sorted(found.tables))}")
     return 0

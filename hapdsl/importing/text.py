@@ -27,6 +27,7 @@ NOUNS = {
     "bmm_nt": "scores", "einsum": "product", "rearrange": "turned", "reshape": "reshaped", "scale": "scaled", "shift": "shifted", "slice": "part",
     "concat": "joined", "pad": "padded", "spread": "repeated", "attention": "attended", "softmax": "weights", "embedding": "rows",
 }  # fmt: skip
+LONGEST_ROW = 70  # characters of names that are declared together
 LONGEST_NEST = 90  # characters of a call that is written inside another one
 
 
@@ -339,16 +340,18 @@ class Writer:
         return [nodes.Declare("input", (d.name,), self.type(d)) for d in found if d.kind == "input"]
 
     def declarations(self, found: Iterable[Declared], scope: str) -> list[nodes.Statement]:
-        """Parameters, those of one type behind each other on one line. What the state_dict holds in another shape says so."""
+        """Parameters, those of one type on one line. What the state_dict holds in another shape says so."""
         made: list[nodes.Declare] = []
         for d in found:
             if d.kind == "input":
                 continue
-            init = _initial(d)
             note = f"in the state_dict {list(d.shape)}" if d.reshaped else None
-            one = nodes.Declare(d.kind, (said(d.name[len(scope) :]),), self.type(d), init, trailing=note)
-            if made and replace(made[-1], names=one.names) == one and len(", ".join((*made[-1].names, *one.names))) < LONGEST_NEST:
-                made[-1] = replace(made[-1], names=(*made[-1].names, *one.names))
+            one = nodes.Declare(d.kind, (said(d.name[len(scope) :]),), self.type(d), _initial(d), trailing=note)
+            for k, other in enumerate(made):
+                names = (*other.names, *one.names)
+                if replace(other, names=one.names) == one and len(", ".join(names)) < LONGEST_ROW:
+                    made[k] = replace(other, names=names)
+                    break
             else:
                 made.append(one)
         return list(made)

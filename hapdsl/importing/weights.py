@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,6 +36,25 @@ def from_state_dict(graph: TrainingGraph, state: Mapping[str, Tensor], tables: M
 def plain(name: str) -> str:
     """The state_dict's name of a parameter: the text puts a `_` before a digit where a name, or what a layer calls its own, begins."""
     return re.sub(r"(^|\.)_(?=\d)", r"\1", name)
+
+
+def save_tables(path: str | Path, tables: Mapping[str, Tensor]) -> Path | None:
+    """Keep constants that a text can't say beside it, as PATH.npz; None where there are none."""
+    beside = Path(f"{path}.npz")
+    if not tables:
+        return None
+    arrays: dict[str, Any] = {n: t.detach().cpu().numpy() for n, t in tables.items()}
+    np.savez(beside, **arrays)
+    return beside
+
+
+def load_tables(path: str | Path) -> dict[str, Tensor]:
+    """The constants beside a text, if there are any."""
+    beside = Path(f"{path}.npz")
+    if not beside.is_file():
+        return {}
+    with np.load(beside, allow_pickle=False) as held:
+        return {n: torch.from_numpy(held[n]) for n in held.files}
 
 
 def _shaped(name: str, found: Tensor | None, shape: tuple[int, ...]) -> Tensor:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import hapdsl
 from hapdsl.lang.diagnostics import HapError
 from tests.api.custom import OPS, Net
-from tests.importing import modules
+from tests.importing import modules, public
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = """
@@ -75,6 +75,19 @@ def test_save_and_load(cluster: str, tmp_path: Path):
     assert again.text == plan.text
     first, second = (float(p.compile(module)(batch)) for p in (plan, again))
     assert first == second == pytest.approx(float(module(**batch)["loss"].detach()), abs=1e-5)
+
+
+def test_constants_are_saved_beside_the_text(cluster: str, tmp_path: Path):
+    """T5's buckets of relative positions are numbers that the text can't say."""
+    module = public.t5_encoder()
+    ids, label = torch.randint(50, (2, 8)), torch.randint(24, (2,))
+    plan = hapdsl.plan(module, {"input_ids": ids, "label": label}, cluster, loss=lambda z, y: F.cross_entropy(z[:, 0], y), gap=1.0)
+    plan.save(tmp_path / "t5.hap")
+    assert (tmp_path / "t5.hap.npz").is_file()
+    loss = hapdsl.load(tmp_path / "t5.hap").compile(module)({"input_ids": ids, "label": label})
+    with torch.no_grad():
+        wanted = F.cross_entropy(module(ids).last_hidden_state[:, 0], label)
+    assert float(loss) == pytest.approx(float(wanted), abs=1e-5)
 
 
 def test_a_custom_op(cluster: str, tmp_path: Path):
