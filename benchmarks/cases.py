@@ -1,0 +1,79 @@
+"""What is measured: models, clusters and ways to search, by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
+LIMIT = 60.0  # seconds; for searches that may never end
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement, in a process of its own.
+
+    `kind`: "plan" (the synthesizer), "sketch" (a plan completed around a pin), "space" (one way, `method`, to the optimum of one space under
+    given shares), "baselines" (a plan without the baselines among its candidates, beside each of them, on every example cluster).
+    `cluster` is a name in programs/clusters, or "four kinds N" for N devices (`four_kinds`).
+    """
+
+    group: str
+    kind: str
+    model: str
+    cluster: str = "two_kinds"
+    settings: Mapping[str, int] = field(default_factory=dict)
+    method: str = ""
+
+    @property
+    def name(self) -> str:
+        settings = ", ".join(f"{k}={v}" for k, v in self.settings.items())
+        return f"{self.group}: {self.model}({settings}) on {self.cluster}{' by ' + self.method if self.method else ''}"
+
+
+KINDS = (("a", 9), ("b", 5), ("c", 3), ("d", 2))  # TFLOP/s
+
+
+def four_kinds(devices: int) -> str:
+    """A cluster of so many devices in four kinds, equally many of each, eight (or all) to a node; of two devices, two kinds."""
+    kinds = KINDS[: min(4, devices)]
+    declared = "\n".join(
+        f"    device {name} {{ compute = {speed} TFLOP/s, memory = 64 GiB, bandwidth = {speed * 100} GB/s, launch = 5 us }}" for name, speed in kinds
+    )
+    link = "bandwidth = 50 GB/s, latency = 10 us"
+    if devices <= 8:
+        parts = ", ".join(f"{devices // len(kinds)} * {name}" for name, _ in kinds)
+        return f"cluster four_kinds {{\n{declared}\n    node host = {parts} over {{ {link} }}\n}}\n"
+    nodes = "\n".join(f"    node host_{name} = 8 * {name} over {{ {link} }}" for name, _ in kinds)
+    parts = ", ".join(f"{devices // 8 // len(kinds)} * host_{name}" for name, _ in kinds)
+    return f"cluster four_kinds {{\n{declared}\n{nodes}\n    network {parts} over {{ bandwidth = 12 GB/s, latency = 30 us }}\n}}\n"
+
+
+def cases() -> Iterator[Case]:
+    """Everything, in the order of the tables."""
+    for layers in (1, 4, 12, 24, 48, 96):
+        yield Case("layers", "plan", "gpt", settings={"layers": layers})
+    for devices in (2, 8, 64, 256, 1024):
+        yield Case("devices", "plan", "gpt", f"four kinds {devices}", {"layers": 24, "batch": 1024})
+    for model, settings in (
+        ("gpt", {"layers": 24}),
+        ("bert", {"layers": 24, "batch": 256}),
+        ("bert_moe", {"layers": 24}),
+        ("vgg19", {"batch": 256}),
+        ("vit", {"layers": 24, "batch": 256}),
+    ):
+        yield Case("models", "plan", model, settings=settings)
+    yield Case("sketch", "sketch", "gpt", settings={"layers": 24}, method="a pin")
+    yield Case("sketch", "sketch", "gpt", settings={"layers": 24}, method="a pin and the plan's shares")
+    depths: dict[str, tuple[int | None, ...]] = {"mlp": (None,), "gpt": (1, 4, 24)}
+    for model, each in depths.items():
+        for deep in each:
+            for method in METHODS:
+                yield Case("methods", "space", model, settings={} if deep is None else {"layers": deep}, method=method)
+    for path in sorted((PROGRAMS / "models").glob("*.hap")):
+        yield Case("baselines", "baselines", path.stem, "every example")
+
+
+# Ways to the cheapest program of one space. The last two are exponential and have LIMIT seconds.
+METHODS = ("elimination", "A*", "MILP", "A*, h = 0", "property sets")

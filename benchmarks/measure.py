@@ -1,0 +1,236 @@
+"""One case in this process: `python -m benchmarks.measure CASE` (JSON) prints one line of JSON.
+
+Memory is the peak above that of the bare interpreter, and above that after all imports. Times are seconds: `load_s` from text to training graph,
+then of the search: `first_s` to the first synthesised plan, `near_s` to the first within 5 % of the final one, `settled_s` to the last
+improvement of program or shares, `proven_s` until its bound is known, `search_s` in all.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from benchmarks.process import Watch, peak
+
+BARE = peak()  # before anything else is imported
+
+import numpy as np  # noqa: E402
+
+from benchmarks.cases import LIMIT, PROGRAMS, Case, four_kinds  # noqa: E402
+from hapdsl.check.verify import verify  # noqa: E402
+from hapdsl.check.write import write  # noqa: E402
+from hapdsl.cluster import Cluster  # noqa: E402
+from hapdsl.graph.training import TrainingGraph  # noqa: E402
+from hapdsl.lang import nodes  # noqa: E402
+from hapdsl.lang.parse import parse  # noqa: E402
+from hapdsl.search.astar import Limits, best_first  # noqa: E402
+from hapdsl.search.baselines import baselines  # noqa: E402
+from hapdsl.search.complete import complete  # noqa: E402
+from hapdsl.search.eliminate import eliminate  # noqa: E402
+from hapdsl.search.milp import solve_milp  # noqa: E402
+from hapdsl.search.plan import Plan, Progress  # noqa: E402
+from hapdsl.search.planner import plan  # noqa: E402
+from hapdsl.search.prices import cutting_planes  # noqa: E402
+from hapdsl.search.schedule import Scheduler  # noqa: E402
+from hapdsl.search.shares import layout_of, proportional  # noqa: E402
+from hapdsl.search.space import Space  # noqa: E402
+from hapdsl.search.structure import Structure  # noqa: E402
+from hapdsl.workbench import Workbench  # noqa: E402
+
+IMPORTED = peak()
+Found = dict[str, Any]
+NEAR = 1.05
+
+
+class OutOfTime(Exception):
+    pass
+
+
+def graph_of(case: Case, text: str | None = None) -> TrainingGraph:
+    return Workbench(PROGRAMS / "models" / f"{case.model}.hap", text).graph(case.model, dict(case.settings))
+
+
+def cluster_of(name: str) -> Cluster:
+    if name.startswith("four kinds "):
+        return Workbench("four_kinds.hap", four_kinds(int(name.split()[-1]))).cluster("four_kinds")
+    return Workbench(PROGRAMS / "clusters" / f"{name}.hap").cluster(name)
+
+
+def example_clusters() -> dict[str, Cluster]:
+    benches = [Workbench(path) for path in sorted((PROGRAMS / "clusters").glob("*.hap"))]
+    return {c.name: b.cluster(c.name) for b in benches for c in b.bundle.of_main(nodes.Cluster) if isinstance(c, nodes.Cluster)}
+
+
+class Listener:
+    """Hears a search: when the best plan changed, and when the bound was there."""
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+        self.bests: list[tuple[float, float, float]] = []  # (when, CPU seconds by then, the step's seconds)
+        self.proven: float | None = None
+
+    def __call__(self, news: Progress) -> None:
+        now = self.watch.wall
+        if news.best_s is not None and (not self.bests or news.best_s < self.bests[-1][2]):
+            self.bests.append((now, self.watch.cpu, news.best_s))
+        if news.doing == "bound for all shares":
+            self.proven = now
+
+    def times(self, final: float) -> Found:
+        near = next(t for t, _, s in self.bests if s <= NEAR * final)
+        return {
+            "first_s": self.bests[0][0],
+            "first_above": self.bests[0][2] / final - 1,
+            "near_s": near,
+            "settled_s": self.bests[-1][0],
+            "settled_cpu_s": self.bests[-1][1],
+            "proven_s": self.proven,
+        }
+
+
+def described(found: Plan) -> Found:
+    any_shares = found.bound_any_shares_s
+    return {
+        "cost_s": found.cost_s,
+        "bound_s": found.bound_s,
+        "gap": found.gap,
+        "scope": found.bound_scope,
+        "gap_any_shares": None if any_shares is None else 1 - any_shares / found.cost_s,
+        "nodes": found.nodes,
+        "instructions": len(found.program.instructions),
+    }
+
+
+def measured_plan(case: Case) -> Found:
+    load = Watch()
+    graph, cluster = graph_of(case), cluster_of(case.cluster)
+    loaded = load.wall
+    listener = Listener()
+    watch = Watch()
+    found = plan(graph, cluster, progress=listener, baselines=False)
+    times = {"search_s": watch.wall, "search_cpu_s": watch.cpu, **listener.times(found.cost_s)}
+    return {"load_s": loaded, "calls": len(graph.nodes), "devices": len(cluster), **times, **described(found)}
+
+
+def measured_sketch(case: Case) -> Found:
+    """The 24-layer plan once more with one activation pinned to where the plan doesn't have it."""
+    graph, cluster = graph_of(case), cluster_of(case.cluster)
+    before = plan(graph, cluster, baselines=False)
+    written = write(before.program)
+    shares = [s for s in written.body if isinstance(s, nodes.Shares)] if "shares" in case.method else []
+    middle = case.settings["layers"] // 2
+    tensor = f"layer.{middle}.block.r"
+    made = {str(v) for i in before.program.instructions for v in i.outputs}
+    placement = next(p for p in ("R", "S(0)", "S(1)", "S(2)") if f"{tensor}@{p}" not in made)
+    pinned = parse(f"program pinned for {case.model} {{\n    pin {tensor} @ {placement}\n    ...\n}}\n", "pinned.hap").items[0]
+    assert isinstance(pinned, nodes.Program)
+    sketch = replace(pinned, body=(*shares, *pinned.body))
+    checked = verify(sketch, graph, len(cluster))
+    watch = Watch()
+    found = complete(checked, sketch, cluster)
+    took = {"search_s": watch.wall, "search_cpu_s": watch.cpu}
+    return {"pin": f"{tensor} @ {placement}", "above": found.cost_s / before.cost_s - 1, **took, **described(found)}
+
+
+def measured_space(case: Case) -> Found:
+    """One way through the programs under shares by speed: elimination and MILP to the additive optimum under even prices, the others to the true
+    cost, within 1 % (property sets: exactly)."""
+    graph, cluster = graph_of(case, plain_sgd(case.model)), cluster_of(case.cluster)
+    layout = layout_of(proportional(graph, cluster.speeds("f32")), len(cluster))
+    watch = Watch()
+    if case.method == "property sets":
+        from tests.search.property_sets import PropertySets  # an oracle of the tests: HAP's own search, written anew
+
+        oracle = PropertySets(graph, layout, cluster)
+        try:
+            with_alarm(LIMIT)
+            exact: float | None = oracle.cheapest()
+        except OutOfTime:
+            exact = None
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        ended = "gap" if exact is not None else "seconds"
+        numbers = {"cost_s": exact, "bound_s": exact, "nodes": oracle.popped, "ended": ended}
+        return {"calls": len(graph.nodes), **numbers, "search_s": watch.wall, "search_cpu_s": watch.cpu}
+    structure = Structure(graph, None, ())
+    space = Space(graph, layout, cluster, None, "sync", structure)
+    made: Found = {"calls": len(graph.nodes), "variables": len(space.graph.sizes), "space_s": watch.wall}
+    if case.method in ("elimination", "MILP"):
+        prices = np.ones(space.graph.components) / space.graph.components
+        if case.method == "MILP":
+            answer = solve_milp(space.graph, prices, seconds=LIMIT)
+            bound, ended = answer.bound, answer.reason
+        else:
+            bound, ended = eliminate(space.graph, prices, order=structure.order).bound, "gap"
+        return {**made, "bound_s": bound, "ended": ended, "search_s": watch.wall, "search_cpu_s": watch.cpu}
+    pricing = cutting_planes(space.graph, elimination_order=structure.order)
+    assert pricing.elimination is not None
+    scheduler = Scheduler(space.conversions)
+    blind = "h = 0" in case.method
+    found = best_first(
+        pricing.elimination, lambda a: scheduler.seconds(space.choice(a), "sync"), 0.01,
+        Limits(seconds=LIMIT), heuristic="zero" if blind else "elimination",
+    )  # fmt: skip
+    cost = found.cost if found.assignment is not None else None
+    bound = found.bound if blind else max(found.bound, pricing.bound)  # the blind one has what its own heap proves
+    numbers = {"cost_s": cost, "bound_s": bound, "nodes": found.nodes, "leaves": found.leaves, "ended": found.reason}
+    return {**made, **numbers, "search_s": watch.wall, "search_cpu_s": watch.cpu}
+
+
+def plain_sgd(model: str) -> str:
+    """The model's text with plain SGD: the oracle over property sets knows no optimizer state."""
+    text = (PROGRAMS / "models" / f"{model}.hap").read_text(encoding="utf-8")
+    head, _, tail = text.rpartition("train loss with ")
+    return f"{head}train loss with sgd(lr = 0.1)" + tail[tail.index("\n") :]
+
+
+def measured_baselines(case: Case) -> Found:
+    """Each example cluster: what the plan costs, and the cheapest baseline, whose choices the plan's search never saw."""
+    graph = graph_of(case)
+    rows = {}
+    for name, cluster in example_clusters().items():
+        watch = Watch()
+        try:
+            found = plan(graph, cluster, baselines=False)
+        except Exception as e:  # nothing fits, say: noted, and on with the next
+            rows[name] = {"failed": str(e), "search_s": watch.wall}
+            continue
+        took = watch.wall
+        costs = {n: c.cost.sync_s for n, c in baselines(graph, cluster).items() if c is not None}
+        best = min(costs, key=lambda n: costs[n]) if costs else None
+        rows[name] = {"search_s": took, "cost_s": found.cost_s, "gap": found.gap, "best": best, "best_s": costs[best] if best else None, "baselines": costs}
+    return {"calls": len(graph.nodes), "clusters": rows}
+
+
+def with_alarm(seconds: float) -> None:
+    """Raises OutOfTime in this thread after so many seconds."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+MEASURES: dict[str, Callable[[Case], Found]] = {
+    "plan": measured_plan,
+    "sketch": measured_sketch,
+    "space": measured_space,
+    "baselines": measured_baselines,
+}
+
+
+def main(arguments: list[str]) -> None:
+    case = Case(**json.loads(arguments[0]))
+    found = MEASURES[case.kind](case)
+    top = peak()
+    memory = {"interpreter_bytes": BARE, "above_interpreter_bytes": top - BARE, "above_imports_bytes": top - IMPORTED}
+    print(json.dumps(found | memory))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

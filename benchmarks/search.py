@@ -1,0 +1,100 @@
+"""`python -m benchmarks.search`: each case in a fresh interpreter, its line in a file, and tables of what the file has.
+
+    python -m benchmarks.search                       everything (an hour or two on two cores)
+    python -m benchmarks.search layers devices        some groups
+    python -m benchmarks.search --only 'gpt.*24'      cases whose name a pattern finds
+    python -m benchmarks.search --list                what there is
+    python -m benchmarks.search --table               the tables once more, from what was measured
+
+Cases run one after the other; nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases import Case, cases
+from benchmarks.process import Watch
+from benchmarks.table import page
+
+ROOT = Path(__file__).resolve().parents[1]
+LINES = ROOT / "benchmarks" / "results" / "search.jsonl"
+PAGE = ROOT / "docs" / "performance.md"
+
+
+def run(case: Case, seconds: float) -> dict[str, Any]:
+    """Measure one case in its own process."""
+    command = [sys.executable, "-m", "benchmarks.measure", json.dumps(asdict(case))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    watch = Watch()
+    row: dict[str, Any] = {"name": case.name, **asdict(case)}
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return row | {"failed": f"more than {seconds:.0f} s"}
+    row["process_s"] = watch.wall
+    if done.returncode != 0:
+        return row | {"failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"}
+    return row | {"found": json.loads(done.stdout.strip().splitlines()[-1])}
+
+
+def machine() -> str:
+    """What this ran on, without names of hosts."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists() and (found := re.search(r"model name\s*:\s*(.+)", info.read_text())):
+        model = found[1].strip()
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"Measured on {count} cores of a {model}, Python {platform.python_version()}; one process a case."
+
+
+def known(path: Path) -> dict[str, dict[str, Any]]:
+    """The lines measured so far, by case; the last of each."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {row["name"]: row for row in map(json.loads, lines)}
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", help="layers, devices, models, sketch, methods, baselines; all without any")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name it finds")
+    parser.add_argument("--seconds", type=float, default=900, help="of one case at most (default 900)")
+    parser.add_argument("--lines", type=Path, default=LINES, metavar="FILE", help="where measurements are kept, a line of JSON each")
+    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page whose tables are made anew")
+    parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
+    parser.add_argument("--table", action="store_true", help="measure nothing, make the tables")
+    options = parser.parse_args(arguments)
+    every = list(cases())
+    groups = {c.group for c in every}
+    if unknown := set(options.groups) - groups:
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(sorted(groups))}")
+    wanted = [c for c in every if (not options.groups or c.group in options.groups) and re.search(options.only, c.name)]
+    if options.list:
+        print("\n".join(c.name for c in wanted))
+        return 0
+    rows = known(options.lines)
+    for k, case in enumerate([] if options.table else wanted):
+        print(f"[{k + 1}/{len(wanted)}] {case.name}", end=" … ", flush=True)
+        row = rows[case.name] = run(case, options.seconds)
+        print(row.get("failed") or f"{row['process_s']:.1f} s", flush=True)
+        options.lines.parent.mkdir(parents=True, exist_ok=True)
+        with options.lines.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    ordered = [rows[c.name] for c in every if c.name in rows]
+    if ordered:
+        options.page.write_text(page(options.page.read_text(encoding="utf-8"), ordered, machine()), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

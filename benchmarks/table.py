@@ -1,0 +1,142 @@
+"""From measurements to the tables of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from benchmarks import reference
+
+BEGIN, END = "<!-- benchmarks.search: begin -->", "<!-- benchmarks.search: end -->"
+Row = dict[str, Any]  # the case's fields and, under "found", what was measured; or "failed"
+
+
+def page(old: str, rows: Sequence[Row], machine: str) -> str:
+    """A page with its tables made anew. Raises ValueError where the markers are missing."""
+    if BEGIN not in old or END not in old:
+        raise ValueError(f"the page has no {BEGIN} … {END}")
+    head, _, rest = old.partition(BEGIN)
+    return f"{head}{BEGIN}\n\n{tables(rows, machine)}\n{END}{rest.partition(END)[2]}"
+
+
+def tables(rows: Sequence[Row], machine: str) -> str:
+    by = {g: [r for r in rows if r["group"] == g] for g in ("layers", "devices", "models", "sketch", "methods", "baselines")}
+    parts = [f"{machine}\n"]
+    if by["layers"]:
+        parts.append("### Layers: gpt on two_kinds (2 fast and 6 slow devices)\n\n" + plans(by["layers"], "layers", lambda r: r["settings"]["layers"]))
+    if by["devices"]:
+        parts.append("### Devices: gpt, 24 layers, in four kinds (two of two)\n\n" + plans(by["devices"], "devices", lambda r: r["cluster"].split()[-1]))
+    if by["models"]:
+        parts.append("### Models on two_kinds\n\n" + plans(by["models"], "model", label) + "\n" + released(by["models"]))
+    if by["sketch"]:
+        parts.append("### A sketch: one activation of the 24-layer plan pinned elsewhere\n\n" + sketches(by["sketch"]))
+    if by["methods"]:
+        parts.append("### Ways to search one space (shares by speed, plain SGD, 60 s at most)\n\n" + methods(by["methods"]))
+    if by["baselines"]:
+        parts.append("### Every example model on every example cluster, baselines kept out of the candidates\n\n" + against(by["baselines"]))
+    return "\n".join(parts)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] + ["--:"] * (len(head) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def label(row: Row) -> str:
+    layers = row["settings"].get("layers")
+    return f"{row['model']}, {layers} layers" if layers else str(row["model"])
+
+
+def seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f} %"
+
+
+def milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{value * 1e3:.4g}"
+
+
+def mib(value: float) -> str:
+    return f"{value / 2**20:.0f}"
+
+
+def plans(rows: Sequence[Row], what: str, name: Any) -> str:
+    head = (
+        what, "calls", "load, s", "first plan, s", "above the final", "within 5 %, s", "settled, s", "bound, s", "all, s", "CPU, s", "step, ms", "gap", "gap, any shares",
+        "nodes", "MiB above Python", "above imports",
+    )  # fmt: skip
+    return markdown(head, (_plan(r, str(name(r))) for r in rows))
+
+
+def _plan(row: Row, name: str) -> Sequence[str]:
+    f = row.get("found")
+    if f is None:
+        return (name, row["failed"], *[""] * 14)
+    return (
+        name, str(f["calls"]), seconds(f["load_s"]), seconds(f["first_s"]), percent(f["first_above"]), seconds(f["near_s"]), seconds(f["settled_s"]),
+        seconds(f["proven_s"]), seconds(f["search_s"]), seconds(f["search_cpu_s"]), milliseconds(f["cost_s"]), percent(f["gap"]), percent(f["gap_any_shares"]),
+        f"{f['nodes']:,}", mib(f["above_interpreter_bytes"]), mib(f["above_imports_bytes"]),
+    )  # fmt: skip
+
+
+def released(rows: Sequence[Row]) -> str:
+    """Ours beside HAP's released search, and the published times."""
+    lines = []
+    theirs = {(m, layers): (calls, alike, unlike) for m, layers, calls, _, alike, unlike in reference.RELEASED}
+    for row in rows:
+        if row["model"] in reference.BESIDE and "found" in row:
+            calls, _, unlike = theirs[reference.BESIDE[row["model"]]]
+            f = row["found"]
+            ratio = f"{unlike / f['settled_cpu_s']:.1f} x" if f.get("settled_cpu_s") else "–"
+            lines.append((label(row), f"{calls} forward calls, {unlike} s", f"{f['calls']} calls, {seconds(f.get('settled_cpu_s'))} s", ratio, seconds(f["search_cpu_s"]) + " s"))
+    head = ("model, 24 layers", "HAP's released search, CPU", "hapdsl, CPU, shares settled", "faster", "hapdsl, with its proof")
+    published = ", ".join(f"{n}: {s} s" for n, s in reference.PUBLISHED_VIT.items())
+    return markdown(head, lines) + (
+        "\nHAP's search covers the forward pass, has no bound, and ran on a machine like this one with 8 unequal devices at batch 256 (median of three);"
+        f" ours covers forward, backward and Adam. The times published for ViT by number of layers (the authors' machine): {published}.\n"
+    )
+
+
+def sketches(rows: Sequence[Row]) -> str:
+    head = ("open", "pinned", "search, s", "CPU, s", "above the plan", "gap")
+    found = ((r, r["found"]) for r in rows if "found" in r)
+    return markdown(
+        head,
+        ((r["method"], f["pin"], seconds(f["search_s"]), seconds(f["search_cpu_s"]), percent(f["above"]), percent(f["gap"])) for r, f in found),
+    )
+
+
+def methods(rows: Sequence[Row]) -> str:
+    head = ("graph", "by", "calls", "s", "CPU, s", "bound, ms", "cost, ms", "nodes", "ended", "MiB above imports")
+    found = ((r, r["found"]) for r in rows if "found" in r)
+    return markdown(
+        head,
+        (
+            (
+                label(r), r["method"], str(f["calls"]), seconds(f["search_s"]), seconds(f["search_cpu_s"]), milliseconds(f.get("bound_s")), milliseconds(f.get("cost_s")),
+                f"{f['nodes']:,}" if "nodes" in f else "–", {"gap": "done", "seconds": "out of time"}.get(f["ended"], f["ended"]), mib(f["above_imports_bytes"]),
+            )
+            for r, f in found
+        ),
+    )  # fmt: skip
+
+
+def against(rows: Sequence[Row]) -> str:
+    """Per model the plan's cost over the cheapest baseline's, at best and at worst, and where that is."""
+    lines = []
+    above = 0
+    for row in rows:
+        clusters = row.get("found", {}).get("clusters", {})
+        ratios = {n: c["cost_s"] / c["best_s"] for n, c in clusters.items() if c.get("best_s")}
+        above += sum(r > 1 + 1e-9 for r in ratios.values())
+        if ratios:
+            worst, best = max(ratios, key=lambda n: ratios[n]), min(ratios, key=lambda n: ratios[n])
+            slowest = max(c["search_s"] for c in clusters.values())
+            lines.append((row["model"], str(len(ratios)), f"{ratios[best]:.3f} ({best})", f"{ratios[worst]:.3f} ({worst})", seconds(slowest), str(sum("failed" in c for c in clusters.values()))))
+        else:
+            lines.append((row["model"], "0", "–", "–", "–", row.get("failed", "nothing fits")))
+    head = ("model", "clusters", "plan / cheapest baseline, least", "most", "slowest search, s", "nothing fits on")
+    return markdown(head, lines) + f"\nAbove a baseline: {above}.\n"
