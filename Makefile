@@ -6,12 +6,13 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
             && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test check lint types contracts pytest clean
+.PHONY: help demo test check lint types contracts pytest bench clean
 
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
 	@echo 'make test    set up, then make check'
 	@echo 'make check   ruff, mypy, import-linter, pytest (in an environment that is set up)'
+	@echo 'make bench   measure the search anew and rewrite the tables of docs/performance.md (an hour or two)'
 	@echo 'make clean   remove what the above made'
 
 demo: $(VENV)/.demo
@@ -33,6 +34,9 @@ contracts:
 
 pytest:
 	$(BIN)/python -m pytest
+
+bench:
+	$(BIN)/python -m benchmarks.search
 
 # -- set-up ----------------------------------------------------------------------
 

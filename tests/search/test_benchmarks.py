@@ -1,0 +1,58 @@
+"""The benchmarks' scripts: every case can be made, a measured one has all that its table shows, and a page is rewritten in place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cases import Case, cases, four_kinds
+from benchmarks.measure import cluster_of, main
+from benchmarks.search import PAGE
+from benchmarks.table import BEGIN, END, page
+
+
+@pytest.mark.parametrize("devices", [2, 8, 64, 256, 1024])
+def test_clusters_of_any_size(devices: int) -> None:
+    made = cluster_of(f"four kinds {devices}")
+    assert len(made) == devices and len(made.kinds()) == min(4, devices)
+    assert len({len(k) for k in made.kinds()}) == 1, "equally many of each"
+    assert four_kinds(devices).startswith("cluster four_kinds {")
+
+
+def test_cases_have_names_of_their_own() -> None:
+    names = [c.name for c in cases()]
+    assert len(set(names)) == len(names)
+    examples = {p.stem for p in (PAGE.parents[1] / "programs" / "models").glob("*.hap")}
+    assert examples == {c.model for c in cases() if c.group == "baselines"}
+    assert {c.model for c in cases()} == examples
+
+
+def measured(case: Case, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    fields = {"group": case.group, "kind": case.kind, "model": case.model, "cluster": case.cluster, "settings": dict(case.settings), "method": case.method}
+    main([json.dumps(fields)])
+    return {**fields, "name": case.name, "found": json.loads(capsys.readouterr().out)}
+
+
+def test_what_is_measured_comes_into_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    small = {"batch": 32, "d": 24, "hidden": 32}
+    rows = [measured(Case("models", "plan", "mlp", "digits", small), capsys)]
+    rows += [measured(Case("methods", "space", "mlp", "digits", small, m), capsys) for m in ("elimination", "A*", "MILP")]
+    found = rows[0]["found"]
+    assert isinstance(found, dict)
+    assert 0 < found["first_s"] <= found["near_s"] <= found["settled_s"] <= found["proven_s"] <= found["search_s"]
+    assert 0 <= found["gap"] < 1 and found["above_interpreter_bytes"] >= found["above_imports_bytes"] > 0
+    costs = {r["method"]: r["found"]["bound_s"] for r in rows[1:]}  # type: ignore[index]
+    assert costs["MILP"] == pytest.approx(costs["elimination"], rel=1e-6)
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    made = page(text, rows, "a machine")
+    assert made.startswith(f"before\n{BEGIN}\n") and made.endswith(f"{END}\nafter\n") and "old" not in made
+    assert "| mlp | 14 |" in made and page(made, rows, "a machine") == made
+    with pytest.raises(ValueError, match="has no"):
+        page("no markers", rows, "a machine")
+
+
+def test_the_page_has_its_markers() -> None:
+    text = Path(PAGE).read_text(encoding="utf-8")
+    assert text.count(BEGIN) == text.count(END) == 1
