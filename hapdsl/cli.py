@@ -21,6 +21,7 @@ VERBS = {
     "fmt": "Print files in the canonical form.",
     "plan": "Find a program and shares for a model on a cluster.",
     "cost": "Price programs on a cluster.",
+    "compare": "Put programs side by side and show what differs.",
     "why": "Say what other choices in a plan would cost.",
     "run": "Run a program on local processes.",
     "import": "Make a model's text from a PyTorch module.",
