@@ -53,6 +53,7 @@ INTERRUPTED = 130
 @click.option("--gap", type=Real(0, 1), default=0.01, show_default=True, help="Stop this close to the bound.")
 @click.option("--time-limit", type=Real(0), metavar="S", help="Stop after so many seconds with the best so far.")
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
+@click.option("--all-devices", is_flag=True, help="Leave no device out, even where it is faster without.")
 @click.option("--unroll", is_flag=True, help="Write every layer's lines.")
 @click.option("-o", "--output", metavar="OUT", help="Write the program here, with all that it needs. Without it: to stdout.")
 @json_option
@@ -67,6 +68,7 @@ def command(
     gap: float,
     time_limit: float | None,
     objective: str,
+    all_devices: bool,
     unroll: bool,
     output: str | None,
 ) -> int:
@@ -75,8 +77,9 @@ def command(
     Ctrl-C stops the search and keeps the best so far (exit status 130); a second one drops it.
     """
     from hapdsl.check.write import write
+    from hapdsl.cluster.fewer import fewer
     from hapdsl.search.complete import complete
-    from hapdsl.search.planner import plan
+    from hapdsl.search.fewer import plan_or_fewer
     from hapdsl.standalone import standalone
     from hapdsl.workbench import Workbench
 
@@ -92,6 +95,7 @@ def command(
     graph = bench.graph(node.name, values)
     block = bench.cluster_block(cluster)
     hardware = bench.cluster(cluster)
+    left_out = ""
     if output is not None:
         _writable(output, [source.path for source in bench.bundle.sources])
     if hardware.guessed and not out.json:
@@ -107,7 +111,10 @@ def command(
         if tree is not None:
             found = complete(bench.checked(tree, cluster), tree, hardware, **wishes)
         else:
-            found = plan(graph, hardware, name=f"{node.name}_plan", **wishes)
+            smaller = () if all_devices else fewer(block, hardware)
+            found, on = plan_or_fewer(graph, hardware, smaller, name=f"{node.name}_plan", **wishes)
+            if on is not None:
+                block, hardware, left_out = on.block, on.cluster, on.left_out
     found.program.model_args = values
     found.program.cluster = block.name
     text = standalone(bench, write(found.program, unroll), block, f"planned for the {objective} objective")
@@ -115,14 +122,15 @@ def command(
     written = Workbench(output or "plan.hap", text)
     instructions = len(written.proven(written.program()).program.instructions)
     result = _object(found, hardware, output) | {"instructions": instructions}
-    result["interrupted"] = stop.is_set()
+    result["interrupted"], result["left_out"] = stop.is_set(), left_out
+    words = _words(found, hardware, instructions, tree is not None, left_out)
     if output is not None:
         write_file(Path(output), text)
-        out.data(result, _words(found, hardware, instructions, tree is not None) + f"\nwritten to {output}")
+        out.data(result, words + f"\nwritten to {output}")
     elif out.json:
         out.data({**result, "text": text})
     else:
-        out.say(_words(found, hardware, instructions, tree is not None))
+        out.say(words)
         click.echo(text, nl=False)
     return INTERRUPTED if stop.is_set() else 0
 
@@ -181,7 +189,7 @@ def _classes(found: Plan) -> list[str]:
     return list(dict.fromkeys(s.cls for s in statements(found.program)))
 
 
-def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool = False) -> str:
+def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_out: str) -> str:
     program, cost = found.program, found.cost
     kind = "synchronous" if found.objective == "sync" else "overlapped"
     other = f"overlapped {in_seconds(cost.overlap_s)}" if found.objective == "sync" else f"synchronous {in_seconds(cost.sync_s)}"
@@ -189,6 +197,8 @@ def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool = Fals
         f"{program.graph.model} on {cluster.name}: {in_seconds(found.cost_s)} a step ({kind}; {other})",
         f"  bound {in_seconds(found.bound_s)}, gap {percent(found.gap)}, for {found.bound_scope}",
     ]
+    if left_out:
+        parts.insert(1, f"  leaves out {left_out}: it is faster without")
     if found.bound_any_shares_s is not None:
         parts.append(f"  bound {in_seconds(found.bound_any_shares_s)} for all shares")
     parts.append(f"  {instructions} instructions, proven; search {found.search_s:.1f} s, {found.nodes} nodes")

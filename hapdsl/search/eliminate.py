@@ -35,6 +35,9 @@ class TooWide(Exception):
         self.total = total
 
 
+MAX_CELLS = 5e7  # of one table; beyond it elimination is refused
+
+
 class Order(NamedTuple):
     """An elimination order and its width: cells of the largest bucket and of all buckets (without reuse)."""
 
@@ -285,7 +288,7 @@ def eliminate(
     graph: FactorGraph,
     prices: ArrayLike | None = None,
     order: Order | Sequence[int] | None = None,
-    max_cells: float = 5e7,
+    max_cells: float = MAX_CELLS,
     max_total: float = 5e9,
     memo: bool = True,
 ) -> Elimination:

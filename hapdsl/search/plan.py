@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hapdsl.cost.evaluate import Cost
 from hapdsl.graph.program import Program
+from hapdsl.search.astar import relative_gap
 from hapdsl.search.structure import Choice
 
 BASELINES = ("dp_even", "dp_proportional", "zero", "tensor_parallel")
@@ -68,4 +69,4 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        return max(0.0, (self.cost_s - self.bound_s) / self.cost_s) if self.cost_s > 0 else 0.0
+        return relative_gap(self.cost_s, self.bound_s) if self.cost_s > 0 else 0.0

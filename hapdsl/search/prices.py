@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 
-from hapdsl.search.eliminate import Elimination, Order, eliminate, order
+from hapdsl.search.eliminate import MAX_CELLS, Elimination, Order, eliminate, order
 from hapdsl.search.factors import Array, FactorGraph
 
 Assignment = tuple[int, ...]
@@ -139,7 +139,7 @@ def cutting_planes(
     tolerance: float = 1e-4,
     iterations: int = 8,
     elimination_order: Order | None = None,
-    max_cells: float = 5e7,
+    max_cells: float = MAX_CELLS,
     solve: Solve | None = None,
     cancelled: Callable[[], bool] | None = None,
     cutoff: float = math.inf,

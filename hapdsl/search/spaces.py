@@ -12,7 +12,7 @@ from hapdsl.cost.compute import compute_dtype
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.clock import Clock
-from hapdsl.search.eliminate import TooWide, eliminate
+from hapdsl.search.eliminate import MAX_CELLS, TooWide, eliminate
 from hapdsl.search.messages import Buckets, Split
 from hapdsl.search.milp import by_milp
 from hapdsl.search.pairs import Pair, Pairs, shares_key
@@ -73,8 +73,14 @@ class Spaces:
         return self._messages(WEIGHS / 50)
 
     def _messages(self, part: float) -> tuple[str, ...]:
+        """Those whose floor is more than a part of the step; fewer, the lightest left out, where tables would be too wide."""
         split = Split(self.cluster, 1.0)
-        return tuple(m for m in self.buckets.flagged if split.floor(m) > part * self.floor)
+        floors = {m: split.floor(m) for m in self.buckets.flagged}
+        found = tuple(m for m in floors if floors[m] > part * self.floor)
+        while found and self.structure(found).order.peak > MAX_CELLS:
+            lightest = min(found, key=lambda m: floors[m])
+            found = tuple(m for m in found if m != lightest)
+        return found
 
     @cached_property
     def buckets(self) -> Buckets:

@@ -18,13 +18,13 @@ from tests.cli.conftest import PROGRAM, REPOSITORY, TINY, Run
 
 KEYS = {
     "model", "cluster", "devices", "instructions", "objective", "cost_s", "sync_s", "overlap_s", "bound_s", "bound_scope",
-    "bound_any_shares_s", "gap", "search_s", "nodes", "classes", "memory_bytes", "baselines", "program",
+    "bound_any_shares_s", "gap", "search_s", "nodes", "classes", "memory_bytes", "baselines", "program", "left_out",
 }  # fmt: skip
 
 
 def test_the_object(hapdsl: Run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "plan.hap"
-    found = hapdsl("plan", model, "-o", out, "--json")
+    found = hapdsl("plan", model, "--all-devices", "-o", out, "--json")
     assert (found.status, found.err) == (0, "")
     plan = found.object
     assert set(plan) >= KEYS
@@ -50,7 +50,7 @@ def test_the_file_stands_alone(hapdsl: Run, tmp_path: Path) -> None:
     (tmp_path / "hardware.hap").write_text(TINY[TINY.index("cluster") :].replace("cluster pair", "cluster other"))
     (tmp_path / "away").mkdir()
     out = tmp_path / "away" / "plan.hap"
-    found = hapdsl("plan", source, "--cluster", f"{tmp_path}/hardware.hap:other", "--set", "batch=32", "-o", out, "--json")
+    found = hapdsl("plan", source, "--cluster", f"{tmp_path}/hardware.hap:other", "--set", "batch=32", "--all-devices", "-o", out, "--json")
     assert found.status == 0, found
     source.unlink()
     (tmp_path / "hardware.hap").unlink()
@@ -65,6 +65,17 @@ def test_the_file_stands_alone(hapdsl: Run, tmp_path: Path) -> None:
         assert cost.object[key] == pytest.approx(found.object[key], rel=1e-12)
     total = sum(s["comm_s"] + max(s["compute_s"]) for s in cost.object["stages"])
     assert total == pytest.approx(cost.object["sync_s"])
+
+
+def test_devices_left_out(hapdsl: Run, model: Path, tmp_path: Path) -> None:
+    """The tiny model is faster on one device; the file declares what it is planned for, and says what is missing."""
+    out = tmp_path / "plan.hap"
+    whole = hapdsl("plan", model, "--all-devices", "--json").object
+    found = hapdsl("plan", model, "-o", out, "--json").object
+    assert whole["left_out"] == "" and found["left_out"] and len(found["devices"]) < len(whole["devices"])
+    assert found["cost_s"] < whole["cost_s"] and found["baselines"] == whole["baselines"]
+    assert f"on {found['cluster']} {{" in out.read_text() and hapdsl("check", out).status == 0
+    assert f"leaves out {found['left_out']}" in hapdsl("plan", model).err
 
 
 def test_without_a_file_the_program_is_on_stdout(hapdsl: Run, model: Path, tmp_path: Path) -> None:
@@ -122,14 +133,14 @@ def test_settings_twice(hapdsl: Run, model: Path) -> None:
 def test_which_one(hapdsl: Run, tmp_path: Path) -> None:
     path = tmp_path / "two.hap"
     path.write_text(TINY + TINY.replace("model tiny", "model other").replace("cluster pair", "cluster more"))
-    assert hapdsl("plan", path, "--json").codes == ["HAP241"]
-    assert hapdsl("plan", path, "--model", "tiney", "--json").codes == ["HAP242"]
-    assert hapdsl("plan", path, "--model", "tiny", "--json").codes == ["HAP421"]
-    assert hapdsl("plan", path, "--model", "tiny", "--cluster", "nome", "--json").codes == ["HAP422"]
-    assert hapdsl("plan", path, "--model", "tiny", "--cluster", f"{path}:nome", "--json").codes == ["HAP422"]
-    assert hapdsl("plan", path, "--model", "tiny", "--cluster", "no/such.hap", "--json").codes == ["HAP120"]
-    assert hapdsl("plan", path, "--model", "tiny", "--cluster", "std/mlp.hap", "--json").codes == ["HAP423"]
-    assert hapdsl("plan", path, "--model", "tiny", "--cluster", "more", "--json").object["cluster"] == "more"
+    assert hapdsl("plan", "--all-devices", path, "--json").codes == ["HAP241"]
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiney", "--json").codes == ["HAP242"]
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--json").codes == ["HAP421"]
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "nome", "--json").codes == ["HAP422"]
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", f"{path}:nome", "--json").codes == ["HAP422"]
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "no/such.hap", "--json").codes == ["HAP120"]
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "std/mlp.hap", "--json").codes == ["HAP423"]
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "more", "--json").object["cluster"] == "more"
 
 
 def test_the_default_cluster(hapdsl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,15 +149,15 @@ def test_the_default_cluster(hapdsl: Run, tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "m.hap"
     path.write_text(TINY.partition("cluster")[0])
     out = tmp_path / "plan.hap"
-    guessed = hapdsl("plan", path, "--set", "batch=8", "-o", out, "--json").object
+    guessed = hapdsl("plan", "--all-devices", path, "--set", "batch=8", "-o", out, "--json").object
     assert guessed["guessed"] is True
     cost = hapdsl("cost", out, "--json")
     assert cost.status == 0
     assert cost.object["sync_s"] == pytest.approx(guessed["sync_s"], rel=1e-4)
-    assert "guessed" in hapdsl("plan", path).err
+    assert "guessed" in hapdsl("plan", "--all-devices", path).err
     (tmp_path / "settings" / "hapdsl").mkdir(parents=True)
     (tmp_path / "settings" / "hapdsl" / "cluster.hap").write_text(TINY[TINY.index("cluster") :].replace("pair", "mine"))
-    saved = hapdsl("plan", path, "--json").object
+    saved = hapdsl("plan", "--all-devices", path, "--json").object
     assert (saved["cluster"], saved["guessed"]) == ("mine", False)
 
 
@@ -200,9 +211,9 @@ def test_a_sketch_has_no_cost(hapdsl: Run, tmp_path: Path) -> None:
 def test_ctrl_c_keeps_the_best_so_far(
     hapdsl: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hapdsl.search import planner
+    from hapdsl.search.pairs import Pairs
 
-    keep = planner._Planner.keep
+    keep = Pairs.keep
     raised: list[bool] = []
 
     def interrupted(self: Any, *arguments: Any) -> None:
@@ -211,7 +222,7 @@ def test_ctrl_c_keeps_the_best_so_far(
             raised.append(True)
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(planner._Planner, "keep", interrupted)
+    monkeypatch.setattr(Pairs, "keep", interrupted)
     out = tmp_path / "plan.hap"
     found = hapdsl("plan", model, "-o", out, "--json")
     assert raised

@@ -1,0 +1,66 @@
+"""Devices left out: what the smaller clusters are, and that a plan on one is the plan of that very cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from hapdsl.cluster import build
+from hapdsl.cluster.fewer import fewer
+from hapdsl.lang import nodes
+from hapdsl.lang.parse import parse
+from hapdsl.lang.print import to_text
+from hapdsl.search.fewer import plan_or_fewer
+from hapdsl.search.planner import plan
+
+from .test_planner import example, machines
+
+TEXT = """cluster three {
+    device quick { compute = 9 TFLOP/s, memory = 16 GiB, bandwidth = 900 GB/s }
+    device other { compute = 5 TFLOP/s, memory = 16 GiB, bandwidth = 900 GB/s }
+    device snail { compute = 1 TFLOP/s, memory = 16 GiB, bandwidth = 100 GB/s }
+    node mixed = 1 * quick, 2 * snail over { bandwidth = 10 GB/s, latency = 2 us }
+    node plain = 2 * other over { bandwidth = 20 GB/s, latency = 2 us }
+    node slow = 4 * snail over { bandwidth = 20 GB/s, latency = 2 us }
+    network 2 * mixed, 1 * plain, 3 * slow over { bandwidth = 1 GB/s, latency = 50 us }
+}
+"""
+
+
+def block(text: str) -> nodes.Cluster:
+    found = parse(text, "t.hap").items[0]
+    assert isinstance(found, nodes.Cluster)
+    return found
+
+
+def test_without_the_slowest_kinds_and_alone() -> None:
+    tree = block(TEXT)
+    found = list(fewer(tree, build(tree)))
+    assert [f.left_out for f in found] == ["16 snail", "2 other, 16 snail", "all but one quick"]
+    assert [[d.kind for d in f.cluster.devices] for f in found] == [["quick", "quick", "other", "other"], ["quick", "quick"], ["quick"]]
+    first, second, alone = (f.cluster for f in found)
+    assert [len(n.devices) for n in first.nodes] == [1, 1, 2] and first.network is not None
+    assert second.network is not None and second.network.bandwidth == 1e9 and alone.network is None
+    for each in found:  # what is printed declares what was planned for
+        assert build(block(to_text(nodes.File((each.block,))))) == each.cluster
+
+
+def test_one_kind_and_one_device() -> None:
+    tree = block("cluster c { device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }\n node n = 1 * d }")
+    assert not list(fewer(tree, build(tree)))
+
+
+@pytest.mark.parametrize(("model", "left_out"), [("mlp", "6 slow"), ("gpt", None)])
+def test_faster_with_fewer(model: str, left_out: str | None) -> None:
+    """Eight small messages of 20 us cost the little MLP more than six devices bring; a bound says so for all eight."""
+    made = machines("two_kinds")
+    from .test_planner import PROGRAMS
+
+    tree = next(b for b in parse((PROGRAMS / "clusters" / "two_kinds.hap").read_text(), "t.hap").items if isinstance(b, nodes.Cluster))
+    found, on = plan_or_fewer(example(model), made, fewer(tree, made), baselines=False)
+    whole = plan(example(model), made, baselines=False)
+    assert found.cost_s <= whole.cost_s
+    if on is None:
+        assert left_out is None and found.cost_s == whole.cost_s
+    else:
+        assert found.program.layout.devices == len(on.cluster) < len(made)
+        assert found.cost_s == plan(example(model), on.cluster, baselines=False).cost_s
