@@ -13,6 +13,7 @@ from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.eliminate import TooWide
+from hapdsl.search.milp import by_milp
 from hapdsl.search.plan import Candidate
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.restriction import Restriction
@@ -26,6 +27,7 @@ from hapdsl.theory.rules import Rule
 LEAVES = 20  # true evaluations per baseline and shares at most
 WORK = 6_000  # calls to schedule per baseline and shares
 GAP = 0.01
+SECONDS = 5.0  # of HiGHS per baseline and shares, where tables would be too wide
 MESSAGES = ("all_reduce of gradients", "reduce_scatter of gradients")  # those whose latency guides
 
 
@@ -105,18 +107,22 @@ def _cheapest(structure: Structure, cluster: Cluster, shares: Shares, name: str,
     try:
         pricing = cutting_planes(space.graph, elimination_order=structure.order, iterations=3)
     except TooWide:
-        return None
-    if pricing.elimination is None or not pricing.elimination.feasible:
-        return None
+        pricing = cutting_planes(space.graph, solve=by_milp(space.graph, seconds=SECONDS), iterations=1)
+
+    def made(assignment: tuple[int, ...]) -> Candidate:
+        choice = space.choice(assignment)
+        program = scheduler.program(choice, name)
+        return Candidate(program, evaluate(program, cluster, space.pricer), choice)
 
     def price(assignment: tuple[int, ...]) -> float:
         choice = space.choice(assignment)
         return scheduler.seconds(choice, objective) if scheduler.fits(choice) else math.inf
 
+    if pricing.elimination is None or not pricing.elimination.feasible:
+        priced = [(price(a), a) for a in pricing.minimisers]
+        return made(min(priced)[1]) if priced and math.isfinite(min(priced)[0]) else None
     leaves = max(3, min(LEAVES, WORK // len(structure.training.nodes)))
     result = best_first(pricing.elimination, price, gap=GAP, limits=Limits(leaves=leaves))
     if result.assignment is None:
         return None
-    choice = space.choice(result.assignment)
-    program = scheduler.program(choice, name)
-    return Candidate(program, evaluate(program, cluster, space.pricer), choice)
+    return made(result.assignment)

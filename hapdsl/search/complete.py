@@ -32,7 +32,7 @@ from hapdsl.search.planner import plan
 from hapdsl.search.restriction import NOTHING, Restriction, Wish
 from hapdsl.search.shares import layout_of
 from hapdsl.search.space import Space
-from hapdsl.search.structure import PARAMS, Structure, possible
+from hapdsl.search.structure import LOADED_ONLY, PARAMS, Structure, possible
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
 
@@ -121,6 +121,8 @@ def decisions(tree: nodes.Program, checked: Checked) -> list[Decision]:
 
 def _value(training: TrainingGraph, pattern: Pattern, span: nodes.Span) -> Decision:
     kind = "held" if training.tensors[pattern.tensor].kind == "state" else "value"
+    if training.tensors[pattern.tensor].kind in LOADED_ONLY and pattern.placement[0] is not None and pattern.placement[0].kind == "P":
+        raise error("HAP605", f"'{pattern.tensor}' is loaded, and nothing is loaded as partial sums", span, "pin it at R or a shard", 1)
     return Decision(span, kind, pattern.tensor, target=pattern.placement[0])
 
 

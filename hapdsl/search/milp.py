@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import coo_array
 
 from hapdsl.search.astar import Assignment, SearchResult, relative_gap
 from hapdsl.search.eliminate import TooWide
 from hapdsl.search.factors import Array, FactorGraph
+from hapdsl.search.highs import milp
 
 # The largest cost in the objective. HiGHS closes an absolute gap of 1e-6, which is then 1e-9 of the largest cost.
 LARGEST = 1e3

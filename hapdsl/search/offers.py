@@ -24,7 +24,7 @@ NO_SOURCES: Mapping[Placement, Placement] = {}
 
 @lru_cache(maxsize=4096)
 def offers(readable: Offer, readers: int, made: Offer = (), wanted: Offer = ()) -> tuple[Offer, ...]:
-    """All offered sets for a tensor whose `readers` can take `readable` (sorted), in a fixed order.
+    """All offered sets for a tensor whose `readers` (operands, not calls) can take `readable` (sorted), in a fixed order.
 
     Every set holds `made`; with and without each of `wanted` there is one. Cost: O(readable² × 2^wanted).
     """

@@ -12,6 +12,7 @@ from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.evaluate import Cost, evaluate
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.amounts import in_bytes
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.plan import Candidate
@@ -100,16 +101,15 @@ class Pairs:
             return error("HAP602", message, help="free a placement or a class", status=1)
         cost = self.smallest_need[1]
         device = int((cost.memory_bytes - cost.capacity_bytes).argmax())
-        largest = ", ".join(f"{n} {b / 2**20:.0f} MiB" for n, b in cost.memory_holders[device][:3])
+        largest = ", ".join(f"{n} {in_bytes(b)}" for n, b in cost.memory_holders[device][:3])
+        sizes = float(cost.memory_bytes[device]), float(cost.capacity_bytes[device])
+        need, has = map(in_bytes, sizes)
+        if need == has:
+            need, has = (f"{size:,.0f} bytes" for size in sizes)
         return error(
             "HAP601",
-            f"no plan found fits: '{self.cluster.devices[device].name}' needs {_mib(cost.memory_bytes[device])}, "
-            f"has {_mib(cost.capacity_bytes[device])}",
+            f"no plan found fits: '{self.cluster.devices[device].name}' needs {need}, has {has}",
             help=f"the largest there: {largest}; lower the batch, or add memory",
             status=1,
         )
 
-
-def _mib(size: float) -> str:
-    """Small sizes with the digits that tell a need from a limit."""
-    return f"{size / 2**20:,.0f} MiB" if size >= 100 * 2**20 else f"{size / 2**20:.2f} MiB"

@@ -16,6 +16,7 @@ import numpy as np
 
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.diagnostics import error
 from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.baselines import baselines as find_baselines
 from hapdsl.search.baselines import batch_class
@@ -60,6 +61,8 @@ def plan(
     shares, after `time_limit` seconds, or when `cancelled()`; it always answers with the best so far. `restriction` and `fixed` keep to a part
     of the space and to given shares. Raises HapError: HAP601 where no program fits into memory, HAP602 where none exists.
     """
+    if not training.nodes:
+        raise error("HAP602", f"'{training.model}' calls no operator: there is nothing to plan", help="compute something", status=1)
     clock = Clock(time_limit, cancelled)
     return _Planner(training, cluster, objective, gap, clock, progress, restriction, fixed or {}, name).run(baselines)
 
@@ -88,7 +91,13 @@ class _Planner:
 
     def run(self, baselines: bool) -> Plan:
         self.say("programs")
-        firsts = [pair for shares in self.starts() if (pair := self.programs(shares)) is not None]
+        firsts = []
+        for number, shares in enumerate(self.starts()):
+            if number and self.clock.late():
+                break
+            pair = self.programs(shares)
+            if pair is not None:
+                firsts.append(pair)
         firsts.sort(key=lambda first: first.seconds)
         for pair in firsts[:KEPT_STARTS]:
             if self.out_of_time():
@@ -186,7 +195,7 @@ class _Planner:
             if leaves > 3 or best is None:
                 better, _ = spaces.search(solved, max(3, leaves), self.gap / 4, best)
                 best = better if better is not None and (best is None or better.seconds < best.seconds) else best
-            if best is not None or self.pairs.smallest_need is None:
+            if best is not None or self.pairs.smallest_need is None or not np.isfinite(solved.pricing.bound):
                 return best
         return None
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 
 from hapdsl.check.layout import largest_remainder
@@ -27,6 +27,7 @@ from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.collectives import collective_seconds
 from hapdsl.cost.memory import Memory
 from hapdsl.graph.program import Instruction, Program, Value
+from hapdsl.search.highs import milp
 from hapdsl.search.shares import Shares, Stages, shares_of
 
 SECONDS = 2.0  # HiGHS may take so long per call

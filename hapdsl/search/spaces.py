@@ -151,7 +151,7 @@ class Spaces:
         graded = Space(self.training, space.layout, self.cluster, None, space.objective, space.structure, True, graded=True)
         held = slice(space.held.start, space.held.stop)
         duals = pricing.prices[held]
-        found = []
+        found, pair = [], None
         for weights in ([duals / duals.max()] if duals.any() else []) + [np.ones(len(duals))]:
             low, high = 0.0, abs(pricing.bound) / 8
             for turn in range(DEAR + HALVINGS):
@@ -165,7 +165,7 @@ class Spaces:
                 if fits:
                     found.append(pair)
                 low, high = (low, price) if fits else (price, 3 * price if high == price else high)
-        return found or [pair]
+        return found or ([pair] if pair is not None else [])
 
     def search(self, solved: Solved, leaves: int, gap: float, best: Pair | None) -> tuple[Pair | None, float]:
         """A* from the solved prices, until `gap` is closed to the best pair or the leaves are used up.

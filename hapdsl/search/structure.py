@@ -161,7 +161,8 @@ class Structure:
             readers, wish = training.readers[name], self.wish(name)
             if tensor.kind in LOADED_ONLY or name in self.buckets.updated or not (readers or wish.made or wish.wanted):
                 continue
-            found = offers(self._read_as(name, readers), len(readers), wish.made, wish.wanted)
+            operands = sum(len(self.places(k, name)) for k in readers)
+            found = offers(self._read_as(name, readers), operands, wish.made, wish.wanted)
             if tensor.kind in PARAMS:
                 held = (p for p in (R, *map(S, training.shardable(name))) if self.restriction.allow_held(name, p))
                 pairs = tuple((h, o) for h in held for o in found if feasible(h, o) and wish.granted(h, o))
