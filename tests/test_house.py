@@ -41,6 +41,7 @@ def loaded_by(*arguments: str) -> list[str]:
         (("check", "no/such.hap"), []),
         (("fmt", "--check", "programs/clusters/digits.hap"), []),
         (("run", "--help"), []),
+        (("import", "--help"), []),
         (("explore", "--help"), []),
     ],
 )

@@ -304,6 +304,8 @@ class Builder:
         **attributes: Any,
     ) -> Value:
         """Write one statement with one result."""
+        if len({id(a) for a in flat(stored)}) < len(flat(stored)):
+            raise self.refuse(f"{op} with one index for two dims of its result")
         result = Tensor()
         shapes = [v.stored for v in operands]
         statement = Statement(op, [v.tensor for v in operands], attributes, result, self.origin, inner, shapes, stored, called=called)
@@ -398,26 +400,40 @@ class Builder:
 
     # -- pointwise ------------------------------------------------------------------------
 
-    def broadcast(self, values: Sequence[Value]) -> Layout:
-        """The dims of a pointwise result, as numpy broadcasts; equal dims are tied."""
+    def broadcast(self, values: Sequence[Value]) -> tuple[list[Value], Layout]:
+        """The values with the indices of their common dims, as numpy broadcasts, and these dims. Equal dims are tied.
+
+        Where two dims of the result run over one extent (an outer product of a vector with itself), each has an index of its own.
+        """
         rank = max(len(v.dims) for v in values)
+        columns = [[v.dims[at] if (at := place - rank + len(v.dims)) >= 0 else () for v in values] for place in range(rank)]
+        for column in columns:
+            held = [d for d in column if leaves(d)]
+            for other in held[1:]:
+                self.tie(held[0], other)
         out: list[Dim] = []
-        for place in range(rank):
-            found: Dim = ()
-            for v in values:
-                at = place - rank + len(v.dims)
-                own = leaves(v.dims[at]) if at >= 0 else ()
-                if own and found:
-                    self.tie(found, own)
-                found = leaves(found or own)
-            out.append(found)
-        return tuple(out)
+        used: set[int] = set()
+        for place, column in enumerate(columns):
+            found = [own for d in column if (own := leaves(d))]
+            free = next((own for own in found if not used & {id(a) for a in own}), None)
+            chosen = free if free is not None else tuple(self.second(a, f"dim {place}") for a in found[0]) if found else ()
+            used |= {id(a) for a in chosen}
+            out.append(chosen)
+        return [self.renamed(v, out[rank - len(v.dims) :]) for v in values], tuple(out)
+
+    def renamed(self, value: Value, dims: Sequence[Dim]) -> Value:
+        """The value with the indices of other dims over the same extents; a dim of 1 stays one."""
+        own = resolved(value.dims)
+        names: dict[int, Atom] = {}
+        for old, new in zip(own, dims, strict=True):
+            names.update({id(a): b for a, b in zip(old, new, strict=bool(old))})
+        stored = tuple(tuple(names.get(id(a), a) for a in d) for d in resolved(value.stored))
+        return Value(value.tensor, tuple(tuple(names[id(a)] for a in d) for d in own), stored, value.dtype)
 
     def pointwise(self, op: str, values: Sequence[Value], dtype: str | None = None, **attributes: Any) -> Value:
         """A pointwise operator with broadcasting. The result is stored as its largest operand is, of several as one that is stored
         as the module sees it."""
-        dims = self.broadcast(values)
-        values = [Value(v.tensor, resolved(v.dims), resolved(v.stored), v.dtype) for v in values]
+        values, dims = self.broadcast(values)
         needed = {id(a) for v in values for a in v.atoms}
         leader = max(values, key=lambda v: (len(v.atoms), same_layout(v.stored, v.dims), len(v.stored)))
         order = flat(dims)

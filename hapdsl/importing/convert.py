@@ -61,6 +61,8 @@ def import_module(
     `target`. Without either the model is for evaluation. `ops` is a file with operators for functions that the theory doesn't know;
     they go into the text. Weights may be on the meta device; nothing is run. Raises HapError HAP87x.
     """
+    if not isinstance(module, nn.Module):
+        raise error("HAP871", f"a {type(module).__name__} is no nn.Module", help="give the module itself: Net(…)")
     call = nodes.Call("adam", ()) if not optimizer else examples.optimizer(optimizer)
     given = examples.of(example)
     function = LOSSES.get(loss) if isinstance(loss, str) else loss

@@ -116,8 +116,8 @@ def expand(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
 def broadcast_tensors(b: Builder, node: Node, values: Sequence[Value]) -> tuple[Value, ...]:
     """All with the dims of their common result; equal dims are tied."""
     values = [as_value(b, v) for v in values]
-    dims = b.broadcast(values)
-    return tuple(replace(v, dims=resolved(dims)) for v in values)
+    named, dims = b.broadcast(values)
+    return tuple(replace(v, dims=dims) for v in named)
 
 
 @handles("aten.repeat.default")

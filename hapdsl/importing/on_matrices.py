@@ -118,8 +118,11 @@ def einsum(b: Builder, node: Node, spec: str, operands: Sequence[Value], **__: A
         for letter, dim in zip(term, v.dims, strict=True):
             b.tie(letters.setdefault(letter, dim), dim)
     values = [b.logical(fresh(v)) for v in values]
-    dims = tuple(leaves(letters[letter]) for letter in right)
-    return b.emit("einsum", values, dims, dims, spec=f"{left}->{right}")
+    dims: list[Dim] = []
+    for letter in right:
+        taken = {id(a) for d in dims for a in d}
+        dims.append(tuple(b.second(a, letter) if id(a) in taken else a for a in leaves(letters[letter])))
+    return b.emit("einsum", values, tuple(dims), tuple(dims), spec=f"{left}->{right}")
 
 
 # -- lookups and norms -----------------------------------------------------------------------

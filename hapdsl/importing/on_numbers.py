@@ -13,7 +13,7 @@ from hapdsl.importing.build import FLOATS, Builder
 from hapdsl.importing.constants import Constant, is_causal
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value
-from hapdsl.importing.values import Value, resolved
+from hapdsl.importing.values import Unbiased, Value, resolved
 
 Operand = Any  # Value, Constant or a number
 NO_LIMIT = 1e30  # where a clamp has none
@@ -213,6 +213,29 @@ def reduced(b: Builder, op: str, x: Value, over: Sequence[int] | None, keep: boo
 def reduction(b: Builder, node: Node, x: Value, over: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
     op = {"mean": "mean", "sum": "sum", "amax": "max"}[str(node.target).split(".")[1]]
     return reduced(b, op, x, over, keep)
+
+
+@handles("aten.var.dim", "aten.var.correction", "aten.std.dim", "aten.std.correction", "aten.var.default", "aten.std.default")
+def variance(
+    b: Builder, node: Node, x: Value, over: Any = None, unbiased: bool = True, keep: bool = False, *, correction: float = 1, keepdim: bool = False
+) -> Value:
+    """The mean square of the distance to the mean, times n / (n - 1)."""
+    name = str(node.target)
+    if name.endswith("default") and isinstance(over, bool):
+        over, unbiased = None, over
+    if name.endswith("correction"):
+        unbiased, keep = correction == 1, keepdim
+        if correction not in (0, 1):
+            raise b.refuse(f"a variance with correction {correction}")
+    over = [over] if isinstance(over, int) else over
+    x = fresh(x)
+    places = sorted({d % len(x.dims) for d in over}) if over else list(range(len(x.dims)))
+    away = b.pointwise("sub", [x, fresh(reduced(b, "mean", x, places, True))])
+    found = reduced(b, "mean", b.emit("mul", [away, away], away.dims, away.stored), places, keep)
+    if unbiased:
+        counted = tuple(a for d in places for a in x.dims[d])
+        found = b.emit("scale", [found], found.dims, found.stored, by=Unbiased(1.0, counted))
+    return found if ".var." in name else b.emit("sqrt", [found], found.dims, found.stored)
 
 
 @handles("aten.linalg_vector_norm.default")

@@ -114,6 +114,27 @@ class Numbered(nn.Module):
         return self.head(x)
 
 
+class Functions(nn.Module):
+    """A step of each kind that the models above don't take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head = nn.Linear(8, 12), nn.Linear(12, 4)
+        self.scale = nn.Parameter(torch.ones(12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        y = (y - y.mean(-1, keepdim=True)) / (y.std(-1, keepdim=True) + 0.1)
+        y = y + y.var(0) + y.abs().sqrt().rsqrt().clamp(0.5, 2) - y.sin() * y.cos()
+        y = torch.stack([F.elu(y), F.softplus(y), F.leaky_relu(y), F.hardswish(y)], 1).sum(1) * self.scale
+        y = torch.cat(y.chunk(3, -1)[::-1], -1) + torch.linspace(0, 1, 12) + torch.roll(y, 5, -1)
+        y = y[:, None].expand(-1, 2, -1).mean(1) - y.amax(-1, keepdim=True) + y.softmax(0)
+        y = torch.einsum("bi,bj->bij", y, F.relu6(y)).sum(-1) ** 2 * 0.01 + 1 / (y.exp() + 1)
+        y = y + (y.unsqueeze(2) * torch.tanh(y).unsqueeze(1)).sum(2) * 0.1
+        y = F.pad(y, (0, 3)).reshape(y.shape[0], 5, 3)[:, :4].flatten(1)
+        return self.head(y)
+
+
 class Branches(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.sum() > 0:

@@ -101,6 +101,12 @@ def test_numbers_for_names():
     assert "repeat layers in layers {" in trip.imported.text  # what stands between the layers is part of them
 
 
+def test_many_functions():
+    batch = {"x": torch.randn(6, 8), "label": torch.randint(4, (6,))}
+    trip = round_trip(modules.Functions(), "x : f32[batch = 6, 8]; label : i64[batch]", batch, classify, loss="cross_entropy", distributed=False)
+    assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9  # hardswish and softplus are rounded by torch itself
+
+
 def test_changes_in_place_that_nobody_else_sees():
     batch = {"x": torch.randn(8, 8), "label": torch.randint(4, (8,))}
     example = "x : f32[batch = 8, 8]; label : i64[batch]"

@@ -105,6 +105,7 @@ def test_a_factory_that_fails():
     found = refused(lambda: make(modules.fails, "modules:fails"))
     assert found.code == "HAP870" and source_line(found) == 'raise ValueError("no")'
     assert refused(lambda: make(modules.nothing, "modules:nothing")).code == "HAP871"
+    assert refused(lambda: import_module(modules.nothing, X)).code == "HAP871"
 
 
 @pytest.mark.parametrize(("options", "code"), [({"loss": "hinge"}, "HAP878"), ({"optimizer": "adam"}, "HAP878"), ({"loss": "cross_entropy"}, "HAP872")])
