@@ -22,13 +22,46 @@ SHOWN = 24  # stages of a program in words; --json has all
 @click.argument("file", metavar="FILE")
 @click.option("--on", metavar="CLUSTER", help="Another cluster: a NAME in FILE, a file, or FILE:NAME.")
 @click.option("--program", "name", metavar="NAME", help="Only this one of FILE's programs.")
+@click.option("--sweep", "range_", metavar="NAME=LOW..HIGH", help="Change one quantity of the cluster, and show where the best plan changes: network=1..100Gbit/s.")  # fmt: skip
+@click.option(
+    "--points", type=click.IntRange(2, 1000), default=9, show_default=True, help="How many values a sweep looks at."
+)
+@click.option("--model", metavar="NAME", help="The model that a sweep plans, where FILE has several.")
+@click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of that model; may be repeated.")
+@click.option(
+    "--objective",
+    type=click.Choice(["sync", "overlap"]),
+    default="sync",
+    show_default=True,
+    help="What a sweep compares.",
+)
 @json_option
 @click.pass_obj
-def command(out: Output, file: str, on: str | None, name: str | None) -> int:
-    """Price the complete programs of FILE: two totals, stages, memory. Exit status 1 if one doesn't fit into memory."""
+def command(
+    out: Output,
+    file: str,
+    on: str | None,
+    name: str | None,
+    range_: str | None,
+    points: int,
+    model: str | None,
+    settings: tuple[str, ...],
+    objective: str,
+) -> int:
+    """Price the complete programs of FILE: two totals, stages, memory. Exit status 1 if one doesn't fit into memory.
+
+    A sweep prices them at each value of a quantity of the cluster, and plans FILE's model anew wherever the best plan changes
+    (unless --program says which one is meant).
+    """
     from hapdsl.workbench import Workbench
 
     bench = Workbench(file)
+    if range_ is not None:
+        from hapdsl.commands.sweep import swept
+
+        return swept(out, bench, range_, points, on, name, model, settings, objective)
+    if model is not None or settings:
+        raise click.UsageError("--model and --set are for --sweep; a program's header names its model and parameters")
     programs = [bench.program(name)] if name is not None else bench.programs()
     if name is None and len(programs) > 1:
         programs = [p for p in programs if not bench.checked(p, on).sketch]
@@ -57,7 +90,9 @@ def _words(title: str, cluster: Cluster, cost: Cost) -> str:
     for k, stage in enumerate(cost.stages[:SHOWN]):
         what = "compute" if stage.collective is None else stage.collective
         method = f" {stage.method}" if stage.method in ("padded", "grouped") else ""
-        tensors = ", ".join(stage.tensors[:2]) + (f" and {len(stage.tensors) - 2} more" if len(stage.tensors) > 2 else "")
+        tensors = ", ".join(stage.tensors[:2]) + (
+            f" and {len(stage.tensors) - 2} more" if len(stage.tensors) > 2 else ""
+        )
         moved = in_bytes(stage.bytes) if stage.collective else ""
         comm = in_seconds(stage.comm_s) if stage.collective else ""
         fastest, slowest = float(stage.compute_s.min()), float(stage.compute_s.max())
@@ -66,6 +101,8 @@ def _words(title: str, cluster: Cluster, cost: Cost) -> str:
     parts += ["", indented(table(head, rows, right=(0, 3, 4, 5, 6)))]
     if len(cost.stages) > SHOWN:
         rest = sum(s.seconds for s in cost.stages[SHOWN:])
-        parts.append(f"  and {len(cost.stages) - SHOWN} more stages of {in_seconds(rest)} together (--json has them all)")
+        parts.append(
+            f"  and {len(cost.stages) - SHOWN} more stages of {in_seconds(rest)} together (--json has them all)"
+        )
     parts += ["", indented(memory_table(cluster, cost.memory_bytes))]
     return "\n".join(parts)

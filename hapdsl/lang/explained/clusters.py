@@ -107,6 +107,13 @@ CLUSTERS: dict[str, Explanation] = {
         "another number of devices",
         "A program's shares are lists with one entry per device, so its mesh and the cluster it is priced on have equally many.",
     ),
+    "HAP426": Explanation(
+        "nothing to sweep",
+        "A sweep names a quantity of the cluster and goes from a smaller to a larger amount of it: network (the nodes' cards), latency, "
+        "link (within nodes), or a kind of device (its speed in f32).",
+        "hapdsl cost plan.hap --sweep network=100..1",
+        "hapdsl cost plan.hap --sweep network=1..100Gbit/s",
+    ),
     "HAP490": Explanation(
         "an unknown unit",
         "Units of memory are B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers of 1024) and kbit, Mbit, Gbit; "
