@@ -41,6 +41,7 @@ SIGNS = {"more": "+", "less": "-", "other": "~"}
 @click.option("--gap", type=Real(0, 1), default=0.01, show_default=True, help="Planning stops this close to the bound.")
 @click.option("--time-limit", type=Real(0), metavar="S", help="Planning stops after so many seconds.")
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
+@click.option("--all-devices", is_flag=True, help="Planning leaves no device out, even where it is faster without.")
 @json_option
 @click.pass_obj
 def command(
@@ -54,15 +55,17 @@ def command(
     gap: float,
     time_limit: float | None,
     objective: str,
+    all_devices: bool,
 ) -> int:
     """Why a plan makes TENSOR as it does: every other choice, with the best program found that takes it.
 
     TENSOR is a name, or a value like h@S(0). Without it: the lines whose best alternative costs least and most, and what one
     unit more or less on each kind of device would cost. FILE holds a program, or a model, which is planned first.
     """
+    from hapdsl.cluster.fewer import fewer
     from hapdsl.search.alternatives import Alternatives
     from hapdsl.search.closecalls import close_calls
-    from hapdsl.search.planner import plan
+    from hapdsl.search.fewer import plan_or_fewer
     from hapdsl.search.questions import tensor_named
     from hapdsl.search.unitprices import unit_prices
     from hapdsl.workbench import Workbench
@@ -83,7 +86,10 @@ def command(
             tensor_named(graph, name)  # said before the search, not after it
         if not out.json:
             out.say(f"planning {node.name} on {hardware.name}")
-        found = plan(graph, hardware, objective=objective, gap=gap, time_limit=time_limit, name=f"{node.name}_plan").program
+        smaller = () if all_devices else fewer(bench.cluster_block(cluster), hardware)
+        wishes: dict[str, Any] = {"objective": objective, "gap": gap, "time_limit": time_limit, "name": f"{node.name}_plan"}
+        made, on = plan_or_fewer(graph, hardware, smaller, **wishes)
+        found, hardware = made.program, hardware if on is None else on.cluster
     if name is not None:
         name = tensor_named(found.graph, name)
         if placement is not None:
@@ -108,7 +114,7 @@ def command(
     prices = unit_prices(found, hardware, objective)
     calls = {"close": [_call_object(c, known) for c in near], "decided": [_call_object(c, known) for c in far]}
     units = [_price_object(p, found, hardware) for p in prices]
-    out.data({**head, **calls, "unit_prices": units}, "\n\n".join([words, *_overview(near, far, prices, known, hardware)]))
+    out.data({**head, "tensor": None, **calls, "unit_prices": units}, "\n\n".join([words, *_overview(near, far, prices, known, hardware)]))
     return 0
 
 

@@ -227,7 +227,7 @@ class Alternatives:
             if self.structure.flags and self.structure.assignment(self.structure.choice(assignment)) != assignment:
                 return math.inf
             found = self.price(assignment)
-            return found.seconds if (best is not None and found.seconds >= best.seconds) or found.fits else math.inf
+            return found.seconds if found.fits else math.inf  # a bound that pays for memory says nothing of others
 
         result = best_first(pricing.elimination, price, limits=Limits(leaves=leaves), incumbent=known)
         if result.assignment is not None:

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hapdsl.cost.comparison import anywhere
 from hapdsl.search.alternatives import TOLERANCE, Alternative, Alternatives
-from hapdsl.search.difference import anywhere
 from hapdsl.search.questions import Option, Question, questions
 
 LOOKS = 4  # options that are priced, for each line that is to be shown

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from hapdsl.cost.comparison import anywhere
 from hapdsl.cost.pricing import Line
 from hapdsl.graph.program import Instruction
 from hapdsl.graph.training import TrainingGraph
@@ -51,11 +52,6 @@ def written(instruction: Instruction) -> str:
     method = [f"method = {instruction.method}"] if instruction.method in ("padded", "grouped", "pairwise") else []
     args = ", ".join([*map(str, instruction.inputs), *method])
     return f"{', '.join(map(str, instruction.outputs))} = {instruction.op}({args})"
-
-
-def anywhere(name: str) -> str:
-    """A tensor's name with the turns left out: `layer.3.h` is `layer.*.h`."""
-    return ".".join("*" if part.isdecimal() else part for part in name.split("."))
 
 
 def differences(training: TrainingGraph, before: Sequence[Line], after: Sequence[Line]) -> list[Change]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hapdsl.cluster import Cluster
+from hapdsl.cost.comparison import anywhere
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import Node, TrainingGraph
@@ -18,13 +19,28 @@ from hapdsl.lang.diagnostics import HapError
 from hapdsl.search import spaces as spaces_module
 from hapdsl.search.alternatives import Alternatives
 from hapdsl.search.closecalls import close_calls
-from hapdsl.search.difference import anywhere, differences
+from hapdsl.search.difference import differences
 from hapdsl.search.eliminate import TooWide, eliminate
 from hapdsl.search.planner import plan
-from hapdsl.search.questions import CALL, HELD, OFFERED, READ, Option, Question, questions, tensor_named
+from hapdsl.search.questions import (
+    CALL,
+    CARRIED,
+    CARRIES,
+    HELD,
+    OFFERED,
+    READ,
+    Option,
+    Question,
+    questions,
+    tensor_named,
+)
+from hapdsl.search.readback import makes_again
 from hapdsl.search.restriction import Restriction
+from hapdsl.search.schedule import Scheduler
+from hapdsl.search.shares import layout_of, proportional
 from hapdsl.search.space import Space
 from hapdsl.search.structure import Structure
+from hapdsl.theory.placements import R
 from hapdsl.theory.rules import Rule
 
 from .small import CLUSTERS, MODELS, Tried, cluster, everything, reread, spare, text_of, training
@@ -170,7 +186,7 @@ def test_planning_again_within_a_choice_finds_as_much(model: str, machines: str,
     for i in rng.permutation(len(asked))[:6]:
         question, option = asked[i]
         found = p.known.look(question, option)
-        again = Restriction(only(p, question, option).allow, only(p, question, option).allow_held)
+        again = only(p, question, option)
         if found is None:
             with pytest.raises(HapError):
                 plan(p.graph, p.made, restriction=again, fixed=p.known.solved.shares, objective=objective, baselines=False)
@@ -324,6 +340,64 @@ def test_a_program_in_another_order_is_compared_in_the_searchs_own() -> None:
     assert known.plan == p.known.plan
     assert known.cost_s == pytest.approx(p.known.cost_s, rel=RELATIVE)
     assert known.written_s > known.cost_s
+
+
+TIGHT = """
+cluster tight {{
+    device quick {{ compute = 8 MFLOP/s, memory = {memory} B, bandwidth = 100 MB/s, launch = 1 us }}
+    device slow  {{ compute = 3 MFLOP/s, memory = {memory} B, bandwidth = 60 MB/s, launch = 2 us }}
+    node host = 1 * quick, 1 * slow over {{ bandwidth = 20 MB/s, latency = 1 us }}
+}}
+"""
+
+
+def thrifty(graph: TrainingGraph, made: Cluster) -> Program:
+    """A program that computes the first layer twice and gathers, or loads, some parameters for each pass."""
+    layout = layout_of(proportional(graph, made.speeds("f32")), len(made))
+    structure = Structure(graph, None, (), carry=True)
+    space = Space(graph, layout, made, None, "sync", structure)
+    for name, how in (("layer.0.x", "recomputed"), ("layer.1.w", "again"), ("layer.2.w", "again")):
+        held = structure.holds.get(name, ())
+        allowed = [w == how for w in structure.carries[name]]
+        space.graph.factor((structure.offer_variable[name],), np.where(allowed, 0.0, np.inf))
+        if held:  # in shards, and gathered
+            gathered = [h != R and R in o for h, o in held]
+            space.graph.factor((structure.offer_variable[name],), np.where(gathered, 0.0, np.inf))
+    best = eliminate(space.graph, [1 / len(space.timed)] * len(space.timed)).best()
+    return Scheduler(space.conversions).program(space.choice(best))
+
+
+def test_where_memory_is_short_a_plan_that_makes_things_again_is_read_back() -> None:
+    """What it gathers and computes twice is a choice of its own; programs that don't fit are no answer."""
+    graph, roomy = training(DEEP, batch=64), cluster(TIGHT.format(memory=2**30))
+    program = thrifty(graph, roomy)
+    assert makes_again(program) and not makes_again(plan(graph, roomy, baselines=False).program)
+    made = cluster(TIGHT.format(memory=int(evaluate(program, roomy).memory_bytes.max())))
+    known = Alternatives(program, made)
+    choice = known.solved.space.choice(known.plan)
+    assert {n: choice.carry[n] for n in ("layer.0.x", "layer.1.w", "layer.2.w")} == {
+        "layer.0.x": "recomputed",
+        "layer.1.w": "again",
+        "layer.2.w": "again",
+    }
+    assert known.cost_s == pytest.approx(known.written_s, rel=RELATIVE)
+    again = known.solved.scheduler.program(choice)
+    own = sorted(str((i.op, i.section, i.inputs, i.outputs)) for i in program.instructions)
+    assert sorted(str((i.op, i.section, i.inputs, i.outputs)) for i in again.instructions) == own
+    kinds = set()
+    for name in choice.carry:
+        for answer in known.of(name):
+            kinds.add(answer.question.kind)
+            if answer.question.kind == CARRIED:
+                assert answer.chosen.option.text == CARRIES[choice.carry[name]]
+            for a in answer.alternatives:
+                if a.cost_s is None:
+                    with pytest.raises(ValueError, match="fits"):
+                        known.program_of(a)
+                else:
+                    assert evaluate(known.program_of(a), made).fits
+                    assert a.bound_s <= a.cost_s * (1 + RELATIVE)
+    assert kinds == {CALL, HELD, OFFERED, CARRIED}
 
 
 # -- names, and programs that can't be compared ------------------------------------------------
