@@ -199,7 +199,7 @@ def _answer_words(answer: Answer, known: Alternatives) -> str:
             rows.append((_option(question, a.option), "-", "", "", _signed(a.bound_s - known.bound_s, known), "doesn't fit into memory"))
             continue
         deltas = (a.cost_s - known.cost_s, a.communication_s, a.compute_s, a.bound_s - known.bound_s)
-        changes = [_change(c) for c in a.changes[:SHOWN]] or ["the same lines"]
+        changes = [_change(c) for c in a.changes[:SHOWN]] or ["takes the same time" if a.differs else "the same lines"]
         rows.append((_option(question, a.option), *(_signed(d, known) for d in deltas), changes[0]))
         rows += [("", "", "", "", "", change) for change in changes[1:]]
     head = (title, "difference", "communication", "compute", "by the bound", "most of it")

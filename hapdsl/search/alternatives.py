@@ -24,7 +24,7 @@ from hapdsl.graph.program import Program
 from hapdsl.lang.diagnostics import error
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.clock import Clock
-from hapdsl.search.difference import Change, differences
+from hapdsl.search.difference import Change, differences, same_work
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.marginals import Assignment, Marginals
 from hapdsl.search.milp import by_milp
@@ -50,8 +50,9 @@ class Alternative:
     """One option of a question, and the best program found that takes it.
 
     `cost_s` is its true cost (None: none was found that fits into memory), of which `communication_s` and `compute_s` in the
-    synchronous stages; `bound_s` is below every program that takes the option under these shares. `changes` is what the
-    program has otherwise than the plan. `Alternatives.program_of` writes it out.
+    synchronous stages; `bound_s` is below every program that takes the option under these shares. `changes` is what takes
+    other time in the program than in the plan; it `differs` if it has other calls or messages at all (an offered set may say more than
+    anybody reads). `Alternatives.program_of` writes it out.
     """
 
     option: Option
@@ -61,11 +62,7 @@ class Alternative:
     compute_s: float = 0.0
     changes: tuple[Change, ...] = ()
     assignment: Assignment = ()
-
-    @property
-    def differs(self) -> bool:
-        """Has its program other lines than the plan? An offered set may say more than anybody reads."""
-        return self.cost_s is None or bool(self.changes)
+    differs: bool = True
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,7 @@ class Alternatives:
             else:
                 found.append(looked)
         found.sort(key=lambda a: (math.inf if a.cost_s is None else a.cost_s, a.bound_s, a.option.values))
-        return Answer(question, Alternative(chosen, self.cost_s, bound_s, assignment=self.plan), kept, tuple(found))
+        return Answer(question, Alternative(chosen, self.cost_s, bound_s, assignment=self.plan, differs=False), kept, tuple(found))
 
     def chosen(self, question: Question) -> Option:
         """The option that the plan takes."""
@@ -203,7 +200,8 @@ class Alternatives:
             return Alternative(option, None, bound)
         changes = tuple(differences(self.training, plan.lines, best.lines)) if best is not plan else ()
         communication, compute = best.communication - plan.communication, best.compute - plan.compute
-        return Alternative(option, best.seconds, bound, communication, compute, changes, best.assignment)
+        differs = not same_work(plan.lines, best.lines)
+        return Alternative(option, best.seconds, bound, communication, compute, changes, best.assignment, differs)
 
     def close(self, found: Priced, bound: float) -> bool:
         """Is a program as near to its bound as the plan is to its own? Then it needs no second look."""

@@ -44,9 +44,9 @@ def close_calls(known: Alternatives, count: int) -> tuple[list[Call], list[Call]
     """The lines whose best alternative costs least, and those where it costs most, `count` of each at most.
 
     They are looked at in the order of the bound; of half as many again the first by true cost are the answer. Nothing
-    where there are no tables. Cost: some eliminations for the marginals, and two schedules per option looked at.
+    where there are no tables, and on one device, where all choices come to the same. Cost: some eliminations for the marginals, and two schedules per option looked at.
     """
-    if not known.exact:
+    if not known.exact or len(known.cluster) == 1:
         return [], []
     families = _families(known)
     near = sorted(_distinct(known, families, count + count // 2), key=lambda c: c.cost_s)[:count]
@@ -110,7 +110,7 @@ class _Found:
 
     def add(self, family: _Family, alternative: Alternative) -> None:
         cost = None if alternative.cost_s is None else round(alternative.cost_s / self.grain)
-        program = (cost, tuple((c.text, c.tensors) for c in alternative.changes))
+        program = (cost, tuple((c.text, c.tensors) for c in alternative.changes) or alternative.assignment)
         reads = (cost, family.question.kind, family.chosen.shown, alternative.option.shown)
         place = self._place.get(program, self._place.get(reads))
         if place is None:

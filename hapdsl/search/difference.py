@@ -78,6 +78,12 @@ def differences(training: TrainingGraph, before: Sequence[Line], after: Sequence
     return sorted(found, key=lambda c: (-abs(c.delta_s), c.text))
 
 
+def same_work(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Do two programs of one scheduler make the same calls and send the same messages? What is cut from what is there doesn't count."""
+    first, second = (Counter(id(x) for x in lines if x.instruction.is_compute or x.instruction.is_collective) for lines in (before, after))
+    return first == second
+
+
 def _without(lines: Iterable[Line], common: Counter[int]) -> list[Line]:
     left = Counter(common)
     found = []

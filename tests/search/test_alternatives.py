@@ -493,6 +493,29 @@ def test_close_calls(machines: str) -> None:
     assert near[0].cost_s == pytest.approx(best, rel=0.02)
 
 
+def test_one_device_has_no_close_calls() -> None:
+    text = CLUSTERS["alike"].replace("2 * quick", "1 * quick")
+    graph, made = training(MODELS["bias"]), cluster(text)
+    known = Alternatives(plan(graph, made, baselines=False).program, made)
+    assert close_calls(known, 5) == ([], [])
+    for tensor in graph.tensors:
+        for answer in known.of(tensor):
+            assert all(a.cost_s == pytest.approx(known.cost_s, rel=RELATIVE) for a in answer.alternatives)
+
+
+def test_an_equally_good_program_is_the_closest_call() -> None:
+    """Gathering the gradient's halves, or the updated weight's: as many bytes. The plan's own lines are no alternative to it."""
+    p = planned("one product", "alike")
+    first = close_calls(p.known, 3)[0][0]
+    assert (first.questions[0].kind, first.questions[0].tensor) == (HELD, "w")
+    assert first.cost_s == pytest.approx(p.known.cost_s, rel=RELATIVE)
+    there = p.known.program_of(first.alternative)
+    assert evaluate(there, p.made).sync_s == pytest.approx(p.known.cost_s, rel=RELATIVE)
+    assert {str(i) for i in there.instructions if i.is_collective} != {str(i) for i in p.program.instructions if i.is_collective}
+    idle = [a for q, o in p.asked if (a := p.known.look(q, o)) is not None and not a.differs]
+    assert idle and all(a.cost_s == p.known.cost_s and not a.changes for a in idle)
+
+
 def test_choices_are_said_as_the_language_writes_them() -> None:
     p = planned("two products", "pair")
     (call, _) = p.known.of("h")
