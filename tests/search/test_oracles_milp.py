@@ -43,12 +43,12 @@ class Compared:
     def wide(self) -> bool:
         return order(self.table).peak > TOO_WIDE
 
-    def milp(self, limit: int | None = 2, single: bool = True) -> WholeMilp:
+    def milp(self, limit: int | None = 2) -> WholeMilp:
         space = self.space
         weights = np.zeros(len(self.made))
         weights[[g[0] for g in space.groups]] = self.prices[: len(space.groups)]
         talk = self.prices[-1] if self.objective == "overlap" else 1.0
-        return WholeMilp(self.graph, space.layout, self.made, space.conversions, weights, talk, limit, space.structure.messages, single)
+        return WholeMilp(self.graph, space.layout, self.made, space.conversions, weights, talk, limit, space.structure.messages)
 
     def agree(self) -> None:
         bound = eliminate(self.table, self.prices).bound
@@ -79,8 +79,7 @@ def test_random_dags(seed: int) -> None:
 def test_two_placements_are_enough(seed: int) -> None:
     """Four in place of two never help (nor did they on 645 random DAGs)."""
     compared = case(seed)
-    two, four = compared.milp(2, single=False).solve(), compared.milp(4, single=False).solve()
-    assert four == pytest.approx(two, rel=1e-8)
+    assert compared.milp(4).solve() == pytest.approx(eliminate(compared.table, compared.prices).bound, rel=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(3, SEEDS, 40))
@@ -91,10 +90,11 @@ def test_more_freedom_is_never_dearer(seed: int) -> None:
     assert free <= eliminate(compared.table, compared.prices).bound * (1 + 1e-9)
 
 
-FLAT = ("cnn", "layer", "mlp", "vgg19")  # models without layers to count
+FLAT = ("cnn", "dlrm", "layer", "mlp", "unet", "vgg19")  # models without layers to count
 # A second layer of the decoder, whose tied table runs all along it, makes tables of 7e7 cells; bert_moe's layers come in pairs.
 LAYERS = {"decoder": (1,), "bert": (1,), "bert_moe": (2,), "gpt": (1, 2, 4), "vit_digits": (1, 3), "encoder": (1, 2), "vit": (1, 2), **dict.fromkeys(FLAT, (None,))}
-DEPTHS = [(m, n) for m in MODELS for n in LAYERS.get(m, (1,))]
+# Left out: resnet, whose 1,627 calls take HiGHS minutes, and mixtral, whose one layer has tables of 3e7 cells.
+DEPTHS = [(m, n) for m in MODELS if m not in ("resnet", "mixtral") for n in LAYERS.get(m, (1,))]
 
 
 @pytest.mark.parametrize(("model", "layers"), DEPTHS)

@@ -120,15 +120,15 @@ class WholeMilp:
 
     `weights[d]` multiplies what device d computes, `talk` what is communicated. `solve()` gives the least cost; `choice()` then is what
     HiGHS chose. `conversions` prices messages that tensors share (by their bytes alone); all else is priced here by the evaluator.
-    `messages` are those of SHARED whose latency counts. `single`: a single call is offered one placement, even where it reads the tensor twice.
+    `messages` are those of SHARED whose latency counts.
     """
 
     def __init__(
         self, graph: TrainingGraph, layout: Layout, cluster: Cluster, conversions: Conversions, weights: np.ndarray, talk: float = 1.0,
-        limit: int | None = 2, messages: tuple[str, ...] = tuple(SHARED), single: bool = True,
+        limit: int | None = 2, messages: tuple[str, ...] = tuple(SHARED),
     ) -> None:  # fmt: skip
         self.graph, self.cluster, self.conversions, self.weights, self.talk, self.limit = graph, cluster, conversions, weights, talk, limit
-        self.pricer, self.messages, self.single = Pricer(graph, layout, cluster), messages, single
+        self.pricer, self.messages = Pricer(graph, layout, cluster), messages
         self.m = Rows()
         self.rules = [[r for r in node.rules if legal(graph, node, r)] for node in graph.nodes]
         self.chosen = [[self.m.column(self.compute(n, r), True) for r in rules] for n, rules in zip(graph.nodes, self.rules, strict=True)]
@@ -163,7 +163,8 @@ class WholeMilp:
             return 0.0
         if t in self.gradients | self.params | self.updated:
             return self.talk * self.conversions.seconds(t, source, target)
-        lines = [Instruction(kind, _values((t,), (source,)), _values((t,), (target,)), method=m) for m in METHODS[kind]]
+        section = self.graph.nodes[self.graph.producer[t]].section  # in a `microbatch` block it is sent in every turn
+        lines = [Instruction(kind, _values((t,), (source,)), _values((t,), (target,)), section, method=m) for m in METHODS[kind]]
         return self.talk * min(float(self.pricer.price(line).seconds.max()) for line in lines)
 
     def flag(self, t: str, kind: str | None) -> list[int]:
@@ -215,9 +216,9 @@ class WholeMilp:
         self.ways(t, given, offered)
 
     def most(self, t: str) -> int:
-        """How many placements a tensor may be offered as."""
+        """How many placements a tensor may be offered as: one where it is read once, so that none is only on the way to another."""
         assert self.limit is not None
-        return 1 if self.single and len(self.graph.readers[t]) == 1 else self.limit
+        return self.limit if sum(self.graph.nodes[k].inputs.count(t) for k in self.graph.readers[t]) > 1 else 1
 
     def ways(self, t: str, given: dict[Placement, Expression], offered: dict[Placement, int]) -> None:
         """A unit of flow to each offered placement, from what is given, over others that are offered; a conversion is paid once.
