@@ -56,8 +56,12 @@ def _adjacency(graph: FactorGraph) -> list[set[int]]:
     return neighbours
 
 
-def order(graph: FactorGraph) -> Order:
-    """Greedy: next comes the variable whose bucket is smallest; equal ones by number. Makes no table."""
+def order(graph: FactorGraph, blocks: Sequence[int] | None = None) -> Order:
+    """Greedy: next comes the variable whose bucket is smallest; equal ones by number. Makes no table.
+
+    With `blocks` (a number per variable), block after block, greedily within each.
+    """
+    block = blocks if blocks is not None else [0] * len(graph.sizes)
     neighbours = _adjacency(graph)
     sizes = graph.sizes
 
@@ -65,13 +69,13 @@ def order(graph: FactorGraph) -> Order:
         return sizes[v] * math.prod(sizes[u] for u in neighbours[v])
 
     current = [cells(v) for v in range(len(sizes))]
-    heap = [(c, v) for v, c in enumerate(current)]
+    heap = [(block[v], c, v) for v, c in enumerate(current)]
     heapq.heapify(heap)
     done = [False] * len(sizes)
     variables: list[int] = []
     peak = total = 0
     while heap:
-        c, v = heapq.heappop(heap)
+        _, c, v = heapq.heappop(heap)
         if done[v] or c != current[v]:  # an entry that a later one replaced
             continue
         done[v] = True
@@ -85,7 +89,7 @@ def order(graph: FactorGraph) -> Order:
             new = cells(u)
             if new != current[u]:
                 current[u] = new
-                heapq.heappush(heap, (new, u))
+                heapq.heappush(heap, (block[u], new, u))
         neighbours[v] = set()
     return Order(tuple(variables), peak, total)
 

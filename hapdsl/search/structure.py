@@ -106,11 +106,31 @@ class Structure:
 
     @cached_property
     def order(self) -> Order:
-        """The elimination order: prices are on the same scopes, so it is the same for all shares."""
+        """The elimination order, the narrower of a greedy one and one that folds backward onto forward, layer by layer.
+
+        Prices are on the same scopes, so it is the same for all shares.
+        """
         graph = self.base.copy()
         for give in self.gives:
             graph.factor(give.scope, np.zeros([self.base.sizes[v] for v in give.scope]))
-        return order(graph)
+        return min(order(graph), order(graph, self._blocks()), key=lambda found: (found.peak, found.total))
+
+    def _blocks(self) -> list[int]:
+        """For each variable the turn of a repeat that it belongs to, forward and backward alike; what is in none comes last."""
+        training = self.training
+        turns: dict[object, int] = {}
+        for node in training.nodes:
+            if node.section == "forward" and node.repeat:
+                turns.setdefault(node.repeat, len(turns))
+        found = [len(turns)] * len(self.base.sizes)
+        for k, node in enumerate(training.nodes):
+            found[self.rule_variable[k]] = turns.get(node.repeat, len(turns))
+        for name, variable in self.offer_variable.items():
+            first = next(iter(training.readers[name]), None)
+            near = training.producer.get(name, first)
+            if near is not None:
+                found[variable] = found[self.rule_variable[near]]
+        return found
 
     # -- kinds -----------------------------------------------------------------------
 

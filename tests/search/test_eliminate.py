@@ -165,6 +165,17 @@ def test_the_width_of_random_graphs_is_that_of_their_tables(random_graph) -> Non
         assert (plan.peak, plan.total) == (max(cells), sum(cells))
 
 
+def test_an_order_by_blocks(random_graph) -> None:
+    """Block after block, with the width that its tables have; the answer is that of any order."""
+    for seed in range(60):
+        graph = random_graph(seed, variables=9)
+        blocks = np.random.default_rng(seed).integers(0, 3, 9).tolist()
+        plan = order(graph, blocks)
+        assert [blocks[v] for v in plan.variables] == sorted(blocks)
+        assert plan == width(graph, plan.variables)
+        assert eliminate(graph, order=plan).bound == pytest.approx(eliminate(graph).bound, rel=1e-12)
+
+
 def test_a_long_chain_of_different_tables() -> None:
     """4,000 variables of size 8: width two, and the answer of a plain forward recursion."""
     rng = np.random.default_rng(7)
