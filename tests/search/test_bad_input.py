@@ -17,7 +17,9 @@ from hapdsl.cost.evaluate import evaluate
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
+from hapdsl.workbench import Workbench
 
+from .examples import PROGRAMS
 from .small import cluster, reread, training
 
 Call = Callable[..., tuple[int, dict[str, object]]]
@@ -180,7 +182,20 @@ def test_a_memory_that_nothing_fits(call: Call) -> None:
     with pytest.raises(HapError) as stop:
         plan(training(TINY), cluster(machines(memory="1 KiB")), time_limit=20)
     (said,) = stop.value.diagnostics
-    assert "host.one.0" in said.message and said.help is not None
+    assert "host.one.0" in said.message and "has 1.00 KiB" in said.message
+    assert said.help is not None and "x@" in said.help
+
+
+def test_a_memory_that_nothing_fits_and_no_time() -> None:
+    """Deep, eight devices of 1 MiB: the answer comes without a program that fits, and with the code."""
+    file = PROGRAMS / "models" / "gpt.hap"
+    graph = Workbench(file).graph("gpt", {"layers": 6})
+    made = cluster((PROGRAMS / "clusters" / "two_kinds.hap").read_text(encoding="utf-8").replace("16 GiB", "1 MiB"))
+    started = time.monotonic()
+    with pytest.raises(HapError) as stop:
+        plan(graph, made, time_limit=1)
+    assert stop.value.diagnostics[0].code == "HAP601"
+    assert time.monotonic() - started < 30
 
 
 # -- clusters and graphs of odd shapes ----------------------------------------------------
@@ -215,6 +230,11 @@ def test_numbers_alone() -> None:
     assert not any(found.baselines.values()) and not any(i.is_collective for i in found.program.instructions)
 
 
+def test_no_call_at_all(call: Call) -> None:
+    status, found = call("model none(n = 8) {\n    input x : f32[n]\n    output x\n}\n" + machines())
+    assert (status, codes(found)) == (1, ["HAP602"])
+
+
 def branches(count: int) -> str:
     """Products side by side, added up."""
     lines = [f"    param w{i} : f32[d, d]" for i in range(count)] + [f"    h{i} = relu(matmul(x, w{i}))" for i in range(count)]
@@ -242,6 +262,7 @@ def test_dense_skips() -> None:
     """Too wide for tables: the mixed-integer program bounds it."""
     found = planned(dense(9), machines())
     assert found.gap <= 0.05
+    assert all(found.baselines.values()), "none is left out for its width"
 
 
 # -- wishes ---------------------------------------------------------------------------
@@ -253,6 +274,8 @@ SKETCHES = [
     ("    forward { u@S(1) = matmul(x@R, w1@S(1))\n    u@R = all_reduce(u@P) }", 1, "HAP603"),
     ("    forward { w1@S(0) = param() }\n    update { w1.new@S(1) = slice(w1.new@R) }", 1, "HAP603"),
     ("    forward { w1@R = param()\n    w1@S(0) = param() }", 2, "HAP552"),
+    ("    pin x @ P", 1, "HAP605"),
+    ("    pin loss.grad @ P", 1, "HAP605"),
     ("    pin u @ S(7)", 2, "HAP521"),
     ("    shares batch = [0, 0]", 2, "HAP505"),
     ("    shares batch = [1e30, 1]", 2, "HAP504"),
