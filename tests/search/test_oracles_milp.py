@@ -106,3 +106,15 @@ def test_layers_of_the_examples(model: str, layers: int | None) -> None:
     compared = Compared(graph, made, shares, np.random.default_rng(0), messages=("all_reduce of gradients",))
     assert not compared.wide
     compared.agree()
+
+
+@pytest.mark.parametrize("seed", range(0, SEEDS, 16))
+def test_what_is_made_again_is_never_cheaper(seed: int) -> None:
+    """With the choice of gathering once more or recomputing for the backward pass, the optimum in time alone stays the program's."""
+    rng = np.random.default_rng(seed)
+    _, graph, made, shares = random_case(rng, 5, 10)
+    compared = Compared(graph, made, shares, rng, messages=("all_reduce of gradients",))
+    structure = Structure(graph, None, ("all_reduce of gradients",), carry=True)
+    space = Space(graph, layout_of(shares, len(made)), made, None, "sync", structure)
+    assert order(space.graph).peak <= 5e7
+    assert compared.milp().solve() == pytest.approx(eliminate(space.graph, compared.prices).bound, rel=1e-9)
