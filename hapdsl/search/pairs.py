@@ -43,8 +43,8 @@ class Pair:
         """Does every device's peak fit into its memory? Looked at only where the seconds make it worth knowing."""
         return self.scheduler.fits(self.choice)
 
-    @cached_property
     def candidate(self) -> Candidate:
+        """As a program with its cost. Made anew each time: with a thousand devices it takes a hundred megabytes."""
         program = self.scheduler.program(self.choice, self.name)
         return Candidate(program, evaluate(program, self.scheduler.cluster, self.scheduler.pricer), self.choice)
 
@@ -73,7 +73,7 @@ class Pairs:
     def fits(self, pair: Pair) -> bool:
         """Does it fit into memory? What doesn't is remembered as long as nothing has."""
         if not pair.fits and self.best is None:
-            cost = pair.candidate.cost
+            cost = pair.candidate().cost
             over = float((cost.memory_bytes - cost.capacity_bytes).max())
             if self.smallest_need is None or over < self.smallest_need[0]:
                 self.smallest_need = (over, cost)

@@ -116,10 +116,11 @@ class _Planner:
         if self.restriction is None and self.objective == "sync" and not self.out_of_time():
             layout = layout_of(best.shares, len(self.cluster))
             any_shares = bound_any_shares(self.training, layout, self.cluster, self.spaces.structure(self.spaces.heavy))
+        written = best.candidate()
         restricted = f", {self.restriction.scope}" if self.restriction is not None and self.restriction.scope else ""
         return Plan(
-            program=best.candidate.program,
-            cost=best.candidate.cost,
+            program=written.program,
+            cost=written.cost,
             objective=self.objective,
             bound_s=min(proof, best.seconds),
             bound_scope=SCOPE + (MEMORY if self.spaces.paid else "") + restricted,
@@ -205,8 +206,9 @@ class _Planner:
         The synchronous cost is priced over merged stages; where the overlapped cost is asked for, or memory is short, by
         the whole evaluator. The answer is priced by that evaluator in any case.
         """
-        cost = pair.candidate.cost
-        stages = Stages(pair.candidate.program, self.cluster, pair.scheduler.pricer)
+        candidate = pair.candidate()
+        cost = candidate.cost
+        stages = Stages(candidate.program, self.cluster, pair.scheduler.pricer)
         costs: dict[tuple[object, ...], tuple[float, np.ndarray]] = {}
 
         def exactly(shares: Shares) -> tuple[float, np.ndarray]:
@@ -223,7 +225,7 @@ class _Planner:
             return costs[key]
 
         memory = None if roomy else cost.memory
-        options = [pair.shares, *propose(pair.candidate.program, self.cluster, self.fixed, stages, memory)]
+        options = [pair.shares, *propose(candidate.program, self.cluster, self.fixed, stages, memory)]
         best = min(options, key=lambda s: look(s)[0])
         free = [c for c in self.training.classes if c not in self.fixed]
         best, _ = descend(best, look(best)[0], lambda s: look(s)[0], free, lambda s: look(s)[1], MOVES)
@@ -272,4 +274,4 @@ class _Planner:
     def say(self, doing: str, bound: float | None = None) -> None:
         if self.progress is not None:
             best = self.best
-            self.progress(Progress(doing, best.seconds if best else None, bound, (lambda: best.candidate) if best else None))
+            self.progress(Progress(doing, best.seconds if best else None, bound, best.candidate if best else None))
