@@ -33,7 +33,7 @@ contracts:
 	$(BIN)/lint-imports --no-cache
 
 pytest:
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench:
 	$(BIN)/python -m benchmarks.search
