@@ -1,8 +1,8 @@
 """Hardware: clusters from text or from a guess, as numbers the cost model reads."""
 
 from hapdsl.cluster.builder import build
-from hapdsl.cluster.hardware import Cluster, Curve, Device
-from hapdsl.cluster.library import check_devices, with_devices
+from hapdsl.cluster.hardware import Cluster, Curve, Device, OpCurve
+from hapdsl.cluster.library import check_devices, check_operators, with_devices
 from hapdsl.cluster.links import Host, Link
 from hapdsl.cluster.machine import guess
 from hapdsl.cluster.wiring import Hop, Wiring
@@ -14,9 +14,11 @@ __all__ = [
     "Hop",
     "Host",
     "Link",
+    "OpCurve",
     "Wiring",
     "build",
     "check_devices",
+    "check_operators",
     "guess",
     "with_devices",
 ]

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from hapdsl.cluster.hardware import Cluster, Device
 from hapdsl.cluster.links import Host, Link
-from hapdsl.cluster.measured import read_measured
+from hapdsl.cluster.measured import read_measured, read_operators
 from hapdsl.cluster.settings import read_device, read_link, read_uplink
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
@@ -59,7 +59,11 @@ class _Builder:
             self.hosts[host.name] = host
             self.links[host.name] = self.host_link(host)
             self.uplinks[host.name] = read_uplink(host.uplink, f"node '{host.name}'", host.span, self.report)
-        measured = read_measured([s for s in body if isinstance(s, nodes.Measured)], self.report)
+        tables = [s for s in body if isinstance(s, nodes.Measured)]
+        measured = read_measured(tables, self.report)
+        for name, curves in read_operators(tables, tuple(self.kinds), self.report).items():
+            if (kind := self.kinds.get(name)) is not None:
+                self.kinds[name] = replace(kind, curves=curves)
         parts, network = self.network([s for s in body if isinstance(s, nodes.Network)])
         self.warn_unused()
         if not parts and not self.report.errors:

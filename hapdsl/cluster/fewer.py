@@ -46,12 +46,19 @@ def _reduced(block: nodes.Cluster, name: str, kinds: list[str], alone: bool = Fa
         match statement:
             case nodes.Device() if _used(statement.name, kinds, block):
                 body.append(statement)
+            case nodes.Measured(device=device) if device in kinds:
+                body.append(statement)
             case nodes.HostNode():
                 parts = tuple(p for p in statement.parts if p.name in kinds)
                 if parts and not (alone and hosts):
                     parts = (replace(parts[0], count=1, virtual=False),) if alone else parts
                     single = sum(p.count for p in parts) == 1
-                    hosts[statement.name] = replace(statement, parts=parts, link=() if single else statement.link, uplink=() if alone else statement.uplink)
+                    hosts[statement.name] = replace(
+                        statement,
+                        parts=parts,
+                        link=() if single else statement.link,
+                        uplink=() if alone else statement.uplink,
+                    )
                     body.append(hosts[statement.name])
             case nodes.Network() if not alone:
                 joined = tuple(p for p in statement.parts if p.name in hosts)

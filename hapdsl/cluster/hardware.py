@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,17 @@ from hapdsl.cluster.links import Host, Link
 from hapdsl.cluster.wiring import Wiring, wire
 
 Floats = NDArray[np.float64]
+_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """One device. `flops` maps a dtype to FLOP/s ("f32" is always there); `memory` is in bytes, `bandwidth`
-    in bytes/s to that memory, `launch` in seconds per kernel."""
+    in bytes/s to that memory, `launch` in seconds per kernel.
+
+    `efficiency` says what part of these peaks operators reach: of an operator ("matmul"), of one in a dtype ("matmul.f16"), and,
+    where it says nothing of an operator, "compute" of the speed and "memory" of the bandwidth. `curves` are what was measured of operators.
+    """
 
     name: str
     kind: str
@@ -29,6 +35,16 @@ class Device:
     memory: float
     bandwidth: float
     launch: float = 0.0
+    efficiency: Mapping[str, float] = field(default_factory=dict)
+    curves: Mapping[str, OpCurve] = field(default_factory=dict)
+
+    def reach(self, op: str, dtype: str) -> tuple[float, float]:
+        """(FLOP/s, bytes/s) that an operator comes to at best."""
+        own = lookup(self.efficiency, op, dtype)
+        compute, memory = (
+            (own, own) if own is not None else (self.efficiency.get("compute", 1.0), self.efficiency.get("memory", 1.0))
+        )
+        return self.speed(dtype) * compute, self.bandwidth * memory
 
     def speed(self, dtype: str) -> float:
         """FLOP/s of a dtype. One that isn't listed runs like f32, and f64 at half of that."""
@@ -36,6 +52,20 @@ class Device:
         if listed is not None:
             return listed
         return self.flops["f32"] / 2 if dtype == "f64" else self.flops["f32"]
+
+
+def lookup(table: Mapping[str, _Entry], op: str, dtype: str) -> _Entry | None:
+    """What a table says of an operator: under its name, or under one that it continues with `_` (conv2d for conv2d_input_grad, the longest
+    first); of one name the entry of the dtype ("matmul.f16") first."""
+    if not table:
+        return None
+    name = op
+    while name:
+        for key in (f"{name}.{dtype}", name):
+            if key in table:
+                return table[key]
+        name = name.rpartition("_")[0]
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +83,30 @@ class Curve:
         k = min(max(int(np.searchsorted(xs, size, side="right")), 1), len(xs) - 1)
         slope = (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
         return max(0.0, ys[k - 1] + slope * (size - xs[k - 1]))
+
+    def at(self, sizes: Floats) -> Floats:
+        """The same for an array of sizes."""
+        xs, ys = (np.array(column) for column in zip(*self.points, strict=True))
+        k = np.clip(np.searchsorted(xs, sizes, side="right"), 1, len(xs) - 1)
+        slopes = (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
+        return np.asarray(np.maximum(0.0, ys[k - 1] + slopes * (sizes - xs[k - 1])))
+
+
+@dataclass(frozen=True, slots=True)
+class OpCurve:
+    """Measured seconds of an operator on one device, launch included, by its FLOP or (`bytes`) by the bytes that it reads and writes."""
+
+    curve: Curve
+    bytes: bool = False
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What one operator comes to: FLOP/s and bytes/s per device (float arrays [devices]), and (devices, curve) where it was measured."""
+
+    speeds: Floats
+    bandwidths: Floats
+    curves: tuple[tuple[NDArray[np.int64], OpCurve], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,7 +157,8 @@ class Cluster:
             node = self.nodes[self._node_of[d]]
             mates = sorted(self.devices[m].kind for m in node.devices)
             speeds = tuple(sorted(device.flops.items()))
-            hardware = (device.kind, speeds, device.memory, device.bandwidth, device.launch)
+            measured = (*sorted(device.efficiency.items()), *sorted(device.curves))
+            hardware = (device.kind, speeds, device.memory, device.bandwidth, device.launch, measured)
             found.setdefault((*hardware, tuple(mates), node.link, node.uplink), []).append(d)
         return list(found.values())
 
@@ -118,6 +173,28 @@ class Cluster:
 
     @cached_property
     def _speeds(self) -> dict[str, Floats]:
+        return {}
+
+    def reach(self, op: str, dtype: str) -> Reach:
+        """What an operator comes to on each device; cached."""
+        found = self._reach.get((op, dtype))
+        if found is None:
+            sorts: dict[int, list[int]] = {}
+            for d, device in enumerate(self.devices):
+                curve = lookup(device.curves, op, dtype)
+                if curve is not None:
+                    sorts.setdefault(id(curve), []).append(d)
+            best = np.array([d.reach(op, dtype) for d in self.devices])
+            curves = []
+            for members in sorts.values():
+                curve = lookup(self.devices[members[0]].curves, op, dtype)
+                assert curve is not None
+                curves.append((np.array(members), curve))
+            found = self._reach[op, dtype] = Reach(best[:, 0], best[:, 1], tuple(curves))
+        return found
+
+    @cached_property
+    def _reach(self) -> dict[tuple[str, str], Reach]:
         return {}
 
     @cached_property

@@ -14,12 +14,15 @@ Codes: HAP402 an unknown device behind `=`, HAP417 devices made from each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import difflib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from hapdsl.cluster.measured import MEASURABLE
 from hapdsl.cluster.settings import read_device
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
+from hapdsl.theory.dtypes import DTYPE_BYTES
 
 
 def with_devices(cluster: nodes.Cluster, library: Mapping[str, nodes.Device]) -> nodes.Cluster:
@@ -45,6 +48,27 @@ def with_devices(cluster: nodes.Cluster, library: Mapping[str, nodes.Device]) ->
     if not taken and all(a is b for a, b in zip(body, cluster.body, strict=True)):
         return cluster
     return replace(cluster, body=(*taken, *body), inline=False)
+
+
+def check_operators(block: nodes.Cluster, operators: Collection[str], report: Report) -> None:
+    """Warns (HAP427) of an efficiency or a measured table for an operator that there isn't."""
+    named: list[tuple[str, nodes.Span]] = []
+    for statement in block.body:
+        if isinstance(statement, nodes.Measured) and statement.device is not None and statement.kind not in MEASURABLE:
+            named.append((statement.kind, statement.span))
+        elif isinstance(statement, nodes.Device):
+            tables = [s.value for s in statement.settings if s.name == "efficiency" and isinstance(s.value, tuple)]
+            named += [(s.name, s.span) for table in tables for s in table if s.name not in ("compute", "memory")]
+    for name, span in named:
+        op, _, dtype = name.partition(".")
+        if (dtype and dtype not in DTYPE_BYTES) or not any(o == op or o.startswith(f"{op}_") for o in operators):
+            close = difflib.get_close_matches(op, operators, 1)
+            help = (
+                f"is it {close[0]}?"
+                if close and close[0] != op
+                else "an operator's name, with a dtype if need be: matmul, matmul.f16"
+            )
+            report.add("HAP427", f"there is no operator '{name}'", span, help, "warning")
 
 
 def _whole(device: nodes.Device, near: Mapping[str, nodes.Device], library: Mapping[str, nodes.Device]) -> nodes.Device:

@@ -1,10 +1,10 @@
-"""`measured` tables: what a profile saw of a collective."""
+"""`measured` tables: what a profile saw of a collective, or of an operator on one kind of device."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from hapdsl.cluster.hardware import Curve
+from hapdsl.cluster.hardware import Curve, OpCurve
 from hapdsl.graph.program import METHODS
 from hapdsl.lang import nodes, units
 from hapdsl.lang.diagnostics import HapError, Report
@@ -16,13 +16,15 @@ MOST_BYTES, MOST_SECONDS = 1e18, 1e6
 
 
 def read_measured(statements: Sequence[nodes.Measured], report: Report) -> dict[str, Curve]:
-    """Curves by collective. Reports HAP403 a collective measured twice, HAP408 a point out of range,
+    """Curves by collective, of the statements without `on`. Reports HAP403 a collective measured twice, HAP408 a point out of range,
     HAP414 too few points or points that don't grow, HAP415 an unknown collective, HAP418 sizes in bits."""
     found: dict[str, Curve] = {}
     for statement in statements:
         kind = statement.kind
+        if statement.device is not None:
+            continue
         if kind not in MEASURABLE:
-            known = f"known: {', '.join(MEASURABLE)}"
+            known = f"known: {', '.join(METHODS)} and their methods; an operator is measured on a device: `measured {kind} on …`"
             report.add("HAP415", f"there is no collective '{kind}'", statement.span, known)
         elif kind in found:
             report.add("HAP403", f"'{kind}' is measured twice", statement.span, "keep one table")
@@ -32,11 +34,41 @@ def read_measured(statements: Sequence[nodes.Measured], report: Report) -> dict[
     return found
 
 
-def _points(statement: nodes.Measured, report: Report) -> tuple[tuple[float, float], ...] | None:
-    """(bytes, seconds) of every point; None where one is wrong."""
+def read_operators(
+    statements: Sequence[nodes.Measured], kinds: Collection[str], report: Report
+) -> dict[str, dict[str, OpCurve]]:
+    """By kind of device, curves by operator ("matmul", "matmul.f16"), of the statements with `on`: seconds by FLOP, or by bytes.
+
+    Reports what `read_measured` does, and HAP402 for an unknown device; a collective with `on` is HAP415.
+    """
+    found: dict[str, dict[str, OpCurve]] = {}
+    for statement in statements:
+        if statement.device is None:
+            continue
+        if statement.kind in MEASURABLE:
+            help = "leave `on` out: it joins devices"
+            report.add("HAP415", f"'{statement.kind}' isn't measured on one device", statement.span, help)
+        if statement.device not in kinds:
+            known = f"known: {', '.join(kinds) or 'none is declared'}"
+            report.add("HAP402", f"there is no device '{statement.device}'", statement.span, known)
+        curves = found.setdefault(statement.device, {})
+        if statement.kind in curves:
+            message = f"'{statement.kind}' is measured twice on '{statement.device}'"
+            report.add("HAP403", message, statement.span, "keep one table")
+        in_flop = bool(statement.points) and units.dimension_of(statement.points[0][0].unit) == "FLOP"
+        points = _points(statement, report, "FLOP" if in_flop else "memory")
+        if points is not None and _grows(statement, points, report):
+            curves.setdefault(statement.kind, OpCurve(Curve(points), not in_flop))
+    return found
+
+
+def _points(
+    statement: nodes.Measured, report: Report, size_in: str = "memory"
+) -> tuple[tuple[float, float], ...] | None:
+    """(bytes or FLOP, seconds) of every point; None where one is wrong."""
     points = []
     for size, time in statement.points:
-        x = _convert(size, "memory", statement, report)
+        x = _convert(size, size_in, statement, report)
         y = _convert(time, "time", statement, report)
         if x is None or y is None:
             return None

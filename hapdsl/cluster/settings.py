@@ -115,7 +115,7 @@ def read_uplink(settings: Sequence[nodes.Setting], what: str, span: Span, report
 def read_device(device: nodes.Device, report: Report) -> Device | None:
     """A `device` block as a Device named after its kind; None where something is wrong with it."""
     what = f"device '{device.name}'"
-    given = known(device.settings, ("compute", "memory", "bandwidth", "launch"), what, report)
+    given = known(device.settings, ("compute", "memory", "bandwidth", "launch", "efficiency"), what, report)
     compute = required(given, "compute", what, device.span, report)
     flops = _speeds(compute, what, report) if compute else None
     sizes: dict[str, float | None] = {"launch": 0.0}
@@ -124,10 +124,35 @@ def read_device(device: nodes.Device, report: Report) -> Device | None:
         sizes[name] = amount(name, setting.value, what, setting.span, report, bits=False) if setting else None
     if "launch" in given:
         sizes["launch"] = amount("launch", given["launch"].value, what, given["launch"].span, report)
+    efficiency = _parts(given["efficiency"], what, report) if "efficiency" in given else {}
     memory, bandwidth, launch = sizes["memory"], sizes["bandwidth"], sizes["launch"]
-    if flops is None or memory is None or bandwidth is None or launch is None:
+    if flops is None or memory is None or bandwidth is None or launch is None or efficiency is None:
         return None
-    return Device(device.name, device.name, flops, memory, bandwidth, launch)
+    return Device(device.name, device.name, flops, memory, bandwidth, launch, efficiency)
+
+
+def _parts(setting: nodes.Setting, what: str, report: Report) -> dict[str, float] | None:
+    """`efficiency = { matmul = 0.7, compute = 0.5 }`: parts of the peaks, above 0 and up to 1. Reports HAP406, HAP407 no table or no
+    plain number, HAP408 out of range."""
+    example = "write, say, efficiency = { matmul = 0.7, conv2d = 0.5, memory = 0.8 }"
+    if not isinstance(setting.value, tuple):
+        report.add("HAP407", f"{what}: efficiency is a table", setting.span, example)
+        return None
+    found: dict[str, float] = {}
+    for entry in known(setting.value, (s.name for s in setting.value), f"{what}: efficiency", report).values():
+        if not isinstance(entry.value, nodes.Number):
+            report.add("HAP407", f"{what}: efficiency of '{entry.name}' must be a plain number", entry.span, example)
+        elif not 0 < entry.value.value <= 1:
+            limits = "above 0 and up to 1: a part of the peak"
+            report.add(
+                "HAP408",
+                f"{what}: efficiency of '{entry.name}' is out of range, expected {limits}",
+                entry.span,
+                example,
+            )
+        else:
+            found[entry.name] = float(entry.value.value)
+    return found if len(found) == len(setting.value) else None
 
 
 def _speeds(setting: nodes.Setting, what: str, report: Report) -> dict[str, float] | None:

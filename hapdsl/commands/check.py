@@ -70,7 +70,7 @@ def command(out: Output, files: tuple[str, ...], numeric: bool, allow: tuple[str
 def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[str]) -> None:
     """Everything that one file's own blocks say."""
     from hapdsl.cluster import build as build_cluster
-    from hapdsl.cluster import check_devices, with_devices
+    from hapdsl.cluster import check_devices, check_operators, with_devices
     from hapdsl.lang import nodes
     from hapdsl.lang.diagnostics import Report
 
@@ -94,7 +94,9 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
         assert isinstance(cluster, nodes.Cluster)
         report = Report()
         try:
-            built = build_cluster(with_devices(cluster, bench.bundle.devices), report)
+            block = with_devices(cluster, bench.bundle.devices)
+            check_operators(block, ops, report)
+            built = build_cluster(block, report)
             found.add(*report)
             found.proven.append(f"{name}: cluster {cluster.name}, {len(built)} device{'s' * (len(built) != 1)}")
         except HapError as problem:

@@ -1,6 +1,10 @@
 """What a compute instruction costs on each device: a roofline.
 
-    seconds = max(flops / speed of the dtype, bytes read and written / memory bandwidth) + launch
+    seconds = max(flops / (e speed of the dtype), bytes read and written / (e memory bandwidth)) + launch
+
+where e is the part of the peaks that the operator reaches on that device (1 where its cluster says nothing). Where the operator was measured
+there, its curve replaces e and the launch; no curve goes below the peaks, which bounds of the search rely on. All sizes are those that are executed: whole units per
+device, not ideal shares.
 
 A device whose share of the work is empty isn't called and pays nothing. Local conversions (`slice`, `partial`), loads
 and `free` are free, as in the HAP paper: they touch a share of memory at most once, which the kernel that reads it does
@@ -36,10 +40,15 @@ def compute_seconds(
     `input_bytes` and `output_bytes` are the bytes of all operands and of all outputs on each device.
     Cost: O(indices × devices).
     """
+    dtype = compute_dtype(node)
+    reach = cluster.reach(node.op, dtype)
     flops = node.instance.flops(lengths)
-    work = flops / cluster.speeds(compute_dtype(node))
-    traffic = (np.asarray(input_bytes) + np.asarray(output_bytes)) / cluster.bandwidths
-    seconds: Floats = np.maximum(work, traffic) + cluster.launches
+    moved = np.asarray(input_bytes) + np.asarray(output_bytes)
+    seconds: Floats = np.maximum(flops / reach.speeds, moved / reach.bandwidths) + cluster.launches
+    for devices, measured in reach.curves:
+        size = np.broadcast_to(moved if measured.bytes else flops, len(cluster))[devices]
+        peak = np.maximum(flops / cluster.speeds(dtype), moved / cluster.bandwidths)[devices]
+        seconds[devices] = np.maximum(peak, measured.curve.at(size))
     for length in lengths.values():
         seconds = np.where(np.asarray(length) == 0, 0.0, seconds)
     return seconds

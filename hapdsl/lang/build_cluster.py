@@ -68,7 +68,8 @@ class ClusterRules(Base):
         return n.Quantity(-self._number(c[1]), str(c[2]), span=self._all(c))
 
     def measured(self, c: Children) -> n.Measured:
-        return n.Measured(str(c[1]), self._kept(c), span=self._all(c))
+        device = c[2][1] if isinstance(c[2], tuple) else None
+        return n.Measured(str(c[1]), self._kept(c[2 + (device is not None) :]), device, span=self._all(c))
 
     def point(self, c: Children) -> tuple[n.Quantity, n.Quantity]:
         return c[0], c[2]

@@ -450,10 +450,11 @@ class Network(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Measured(Statement):
-    """`measured kind { 1 MiB = 3 ms, ... }`."""
+    """`measured kind [on device] { 1 MiB = 3 ms, ... }`: a collective, or an operator on one kind of device."""
 
     kind: str
     points: tuple[tuple[Quantity, Quantity], ...]
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,9 +165,10 @@ def _row(statement: n.Statement, pad: int) -> Row:
             return Row(f"node {name}", f"= {_parts(parts, link)}{leaving}", "", "node", sign)
         case n.Network(parts=parts, link=link):
             return Row(f"network {_parts(parts, link)}")
-        case n.Measured(kind=kind, points=points):
+        case n.Measured(kind=kind, points=points, device=device):
             shown = ", ".join(f"{inline(size)} = {inline(time)}" for size, time in points)
-            return Row(f"measured {kind} {{ {shown} }}" if points else f"measured {kind} {{ }}")
+            what = f"measured {kind}{f' on {device}' if device else ''}"
+            return Row(f"{what} {{ {shown} }}" if points else f"{what} {{ }}")
         case n.Shares() | n.Ratio():
             return _dealt(statement)
         case n.Mesh(axes=axes):

@@ -29,6 +29,7 @@ UNITS: dict[str, dict[str, tuple[int, int]]] = {
         "s": (1, 1), "ms": (1, 10**3), "us": (1, 10**6), "µs": (1, 10**6), "ns": (1, 10**9), "min": (60, 1), "h": (3600, 1),
     },
     "FLOP/s": {f"{prefix}FLOP/s": (1000**power, 1) for prefix, power in _DECIMAL.items()},
+    "FLOP": {f"{prefix}FLOP": (1000**power, 1) for prefix, power in _DECIMAL.items()},
 }  # fmt: skip
 UNITS["bytes/s"] = {f"{unit}/s": factor for unit, factor in UNITS["bytes"].items()}
 UNITS["1"] = {}
@@ -38,6 +39,7 @@ _WORDS = {
     "bytes/s": ("a bandwidth", "12 GB/s"),
     "seconds": ("a time", "10 us"),
     "FLOP/s": ("a computing speed", "14 TFLOP/s"),
+    "FLOP": ("an amount of work", "2 GFLOP"),
     "1": ("a number without a unit", "0.5"),
 }
 # The words that clusters use for the same dimensions.
@@ -45,12 +47,12 @@ _ALIASES = {"memory": "bytes", "bandwidth": "bytes/s", "time": "seconds", "compu
 
 
 def dimension_of(unit: str) -> str | None:
-    """The dimension a unit measures ("bytes", "bytes/s", "seconds", "FLOP/s"), None for an unknown unit."""
+    """The dimension a unit measures ("bytes", "bytes/s", "seconds", "FLOP", "FLOP/s"), None for an unknown unit."""
     return next((dimension for dimension, known in UNITS.items() if unit in known), None)
 
 
 def to_si(quantity: Quantity, dimension: str) -> float:
-    """The quantity in bytes, bytes/s, seconds or FLOP/s; `dimension` is one of these, "1", or the cluster's word
+    """The quantity in bytes, bytes/s, seconds, FLOP or FLOP/s; `dimension` is one of these, "1", or the cluster's word
     for it (memory, bandwidth, time, compute).
 
     Raises HapError: HAP490 for an unknown unit, HAP491 for a unit of another dimension, HAP492 for a value out of
@@ -98,6 +100,8 @@ def _advice(unit: str, wanted: str, found: str) -> str:
         return f"a bandwidth is per second: {unit}/s" + ("; 8 Gbit/s are 1 GB/s" if "bit" in unit else "")
     if (wanted, found) == ("bytes", "bytes/s"):
         return f"an amount isn't per second: {unit.removesuffix('/s')}"
+    if (wanted, found) == ("FLOP/s", "FLOP"):
+        return f"a speed is per second: {unit}/s"
     if wanted == "FLOP/s" and found in ("bytes", "bytes/s"):
         return "speed of computing is counted in FLOP/s: 14 TFLOP/s"
     return ""

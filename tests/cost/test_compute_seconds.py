@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hapdsl.cluster import Curve, OpCurve, build
+from hapdsl.cluster.hardware import lookup
 from hapdsl.cost import compute_dtype, compute_seconds
 from hapdsl.graph.training import Node, Tensor
+from hapdsl.lang import nodes
+from hapdsl.lang.parse import parse
 
 GRAPH = hand.graph()
 MATMUL = GRAPH.nodes[0]  # u[12, 8] = x[12, 6] w1[6, 8]
@@ -89,3 +93,105 @@ def test_integers_in_the_operands_don_t_set_the_dtype() -> None:
     }
     operands = [(o.name, t) for o, t in zip(hand.standard()["embedding"].operands, ("ids", "table"), strict=True)]
     assert compute_dtype(hand.call("embedding", operands, ["e"], tensors)) == "f16"
+
+
+# -- what operators reach ------------------------------------------------------------------------
+
+
+def reaching(efficiency: dict[str, float] | None = None, curves: dict[str, OpCurve] | None = None, launch: float = 0.0):
+    """Two devices of 400 FLOP/s and 10 bytes/s: the first is a data sheet's, the second reaches what is said."""
+    cluster = hand.cluster([400, 400], bandwidth=10, launch=launch)
+    plain, other = cluster.devices
+    return replace(cluster, devices=(plain, replace(other, efficiency=efficiency or {}, curves=curves or {})))
+
+
+FLOPS, BYTES = 2 * 6 * 6 * 8, (6 * 6 + 6 * 8 + 6 * 8) * 4  # of six rows
+
+
+def two(cluster, shares=(6, 6)) -> list[float]:
+    held = np.array(shares)
+    return matmul_seconds(cluster, held).tolist()
+
+
+def test_an_operator_s_own_efficiency_slows_both_roofs() -> None:
+    assert two(reaching({"matmul": 0.5})) == pytest.approx([BYTES / 10, BYTES / 5])
+    fast = reaching({"matmul": 0.5})
+    fast = replace(fast, devices=tuple(replace(d, bandwidth=1e9) for d in fast.devices))
+    assert two(fast) == pytest.approx([FLOPS / 400, FLOPS / 200])
+
+
+def test_general_efficiencies_hold_where_an_operator_has_none() -> None:
+    assert two(reaching({"memory": 0.25, "compute": 0.5})) == pytest.approx([BYTES / 10, BYTES / 2.5])
+    assert two(reaching({"compute": 0.001})) == pytest.approx([BYTES / 10, FLOPS / 0.4])
+    assert two(reaching({"memory": 0.25, "matmul": 1.0})) == pytest.approx([BYTES / 10] * 2)
+
+
+def test_names_go_from_the_longest_to_the_shortest() -> None:
+    table = {"conv2d": 1, "conv2d_input": 2, "conv2d.f16": 3, "conv": 4}
+    assert lookup(table, "conv2d", "f32") == 1
+    assert lookup(table, "conv2d", "f16") == 3
+    assert lookup(table, "conv2d_input_grad", "f16") == 2
+    assert lookup(table, "conv2d_weight_grad", "f32") == 1
+    assert lookup(table, "conv3d", "f32") is None
+    assert lookup({}, "conv2d", "f32") is None
+
+
+def test_a_measured_operator_costs_what_was_measured() -> None:
+    """Its curve holds the launch; between two points a straight line, by FLOP or by bytes."""
+    by_flop = OpCurve(Curve(((0.0, 100.0), (FLOPS / 2, 120.0), (FLOPS, 180.0))))
+    cluster = reaching(curves={"matmul": by_flop}, launch=2)
+    assert two(cluster) == pytest.approx([BYTES / 10 + 2, 180])
+    assert two(cluster, (6, 3)) == pytest.approx([BYTES / 10 + 2, 120])
+    assert two(cluster, (6, 0))[1] == 0
+    by_bytes = OpCurve(Curve(((0.0, 100.0), (BYTES, 200.0))), bytes=True)
+    assert two(reaching(curves={"matmul": by_bytes})) == pytest.approx([BYTES / 10, 200])
+    assert two(reaching(curves={"matmul.f16": by_bytes})) == pytest.approx([BYTES / 10] * 2)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["matmul", "matmul.f32", "compute", "memory", "relu"]), st.floats(1e-3, 1)),
+    st.lists(st.floats(0, 1e3), min_size=2, max_size=2),
+    st.integers(0, 12),
+)
+@settings(deadline=None)
+def test_nothing_is_faster_than_the_peaks(efficiency: dict[str, float], times: list[float], rows: int) -> None:
+    """The search's bounds are made of peaks."""
+    curve = OpCurve(Curve(((1.0, min(times)), (1e3, max(times)))))
+    for cluster in (reaching(efficiency), reaching(efficiency, {"matmul": curve})):
+        peak, priced = two(cluster, (rows, rows))
+        assert priced >= peak * (1 - 1e-12)
+
+
+def test_efficiencies_and_operators_are_read_from_text() -> None:
+    text = """
+    cluster lab {
+        device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s, efficiency = { matmul = 0.5, matmul.f16 = 0.25, memory = 0.8 } }
+        device e { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }
+        node host = 2 * d, 1 * e over { bandwidth = 1 GB/s }
+        measured matmul on d { 1 GFLOP = 3 ms, 2 GFLOP = 5 ms }
+        measured softmax on d { 1 MiB = 2 ms, 3 MiB = 5 ms }
+        measured all_reduce { 1 MiB = 3 ms, 2 MiB = 4 ms }
+    }
+    """
+    (block,) = parse(text, "lab.hap").items
+    assert isinstance(block, nodes.Cluster)
+    cluster = build(block)
+    d, _, e = cluster.devices
+    assert d.efficiency == {"matmul": 0.5, "matmul.f16": 0.25, "memory": 0.8}
+    assert d.curves == {
+        "matmul": OpCurve(Curve(((1e9, 3e-3), (2e9, 5e-3)))),
+        "softmax": OpCurve(Curve(((2**20, 2e-3), (3 * 2**20, 5e-3))), bytes=True),
+    }
+    assert (e.efficiency, e.curves, list(cluster.measured)) == ({}, {}, ["all_reduce"])
+    assert d.reach("matmul_nt", "f16") == (1e12 * 0.25, 1e9 * 0.25)
+    assert d.reach("relu", "f32") == (1e12, 1e9 * 0.8)
+    assert [sorted(members) for members, _ in [(m.tolist(), c) for m, c in cluster.reach("matmul", "f32").curves]] == [[0, 1]]
+    assert cluster.kinds() == [[0, 1], [2]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000)), min_size=2, max_size=6), st.lists(st.floats(0, 1e4), min_size=1))
+@settings(deadline=None)
+def test_a_curve_at_many_sizes_is_that_at_each(steps: list[tuple[int, int]], sizes: list[float]) -> None:
+    xs, ys = np.cumsum([s[0] for s in steps]), np.cumsum([s[1] for s in steps])
+    curve = Curve(tuple(zip(map(float, xs), map(float, ys), strict=True)))
+    assert curve.at(np.array(sizes)).tolist() == pytest.approx([curve.seconds(s) for s in sizes])

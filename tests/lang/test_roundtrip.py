@@ -158,6 +158,7 @@ def test_the_generated_trees_hold_every_kind_of_node():
     )
     for kind in (
         "item",
+        "op",
         "op_statement",
         "model_statement",
         "def_statement",

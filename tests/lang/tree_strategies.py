@@ -190,7 +190,7 @@ cluster_statement = st.one_of(
     device,
     statement(n.HostNode, name, several(_part), any_number(setting), any_number(setting)),
     statement(n.Network, several(_part), any_number(setting)),
-    statement(n.Measured, name, any_number(st.tuples(quantity, quantity))),
+    statement(n.Measured, name, any_number(st.tuples(quantity, quantity)), st.none() | name),
 )
 cluster = block(n.Cluster, cluster_statement, name=name)
 

@@ -30,12 +30,12 @@ CLUSTERS: dict[str, Explanation] = {
     ),
     "HAP405": Explanation(
         "an unknown setting",
-        "Devices have compute, memory, bandwidth and launch; links have bandwidth, latency and switch, an uplink its bandwidth; a table of speeds has dtypes.",
+        "Devices have compute, memory, bandwidth, launch and efficiency; links have bandwidth, latency and switch, an uplink its bandwidth; a table of speeds has dtypes.",
     ),
     "HAP406": Explanation("a setting given twice", "Of two values one would be ignored, so keep the one you mean."),
     "HAP407": Explanation(
         "not a quantity",
-        "Sizes, speeds and times of hardware carry their unit, because GB, GiB and Gbit differ.",
+        "Sizes, speeds and times of hardware carry their unit, because GB, GiB and Gbit differ; an efficiency is a plain number, a part of the peak.",
         "compute = 14",
         "compute = 14 TFLOP/s",
     ),
@@ -79,7 +79,9 @@ CLUSTERS: dict[str, Explanation] = {
     "HAP415": Explanation(
         "an unknown collective",
         "Measured are all_reduce, all_gather, reduce_scatter, all_to_all, or one method of them: all_reduce_ring, "
-        "all_gather_grouped, reduce_scatter_hierarchical and so on.",
+        "all_gather_grouped, reduce_scatter_hierarchical and so on. An operator is measured on a kind of device.",
+        "measured matmul { 1 GFLOP = 90 us, 8 GFLOP = 640 us }",
+        "measured matmul on v100 { 1 GFLOP = 90 us, 8 GFLOP = 640 us }",
     ),
     "HAP416": Explanation(
         "a device that no node has", "A warning: the device is declared, but the cluster doesn't contain it."
@@ -113,6 +115,13 @@ CLUSTERS: dict[str, Explanation] = {
         "link (within nodes), or a kind of device (its speed in f32).",
         "hapdsl cost plan.hap --sweep network=100..1",
         "hapdsl cost plan.hap --sweep network=1..100Gbit/s",
+    ),
+    "HAP427": Explanation(
+        "an operator that there isn't",
+        "A warning: an efficiency or a measured table names no operator, so nothing is priced by it. An entry holds for the operator of that name "
+        "and for those whose names continue it with `_`: conv2d for conv2d_input_grad, too.",
+        "efficiency = { matmull = 0.7 }",
+        "efficiency = { matmul = 0.7 }",
     ),
     "HAP490": Explanation(
         "an unknown unit",
