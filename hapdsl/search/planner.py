@@ -93,8 +93,8 @@ class _Planner:
         self.say("programs")
         firsts = []
         for number, shares in enumerate(self.starts()):
-            if number and self.clock.late():
-                break
+            if number and (self.clock.late() or (self.spaces.paid and len(firsts) >= KEPT_STARTS)):
+                break  # with a price on memory, a start costs ten times as much
             pair = self.programs(shares)
             if pair is not None:
                 firsts.append(pair)

@@ -143,7 +143,7 @@ class Spaces:
         """Programs that pay for memory: those between which the price decides whether they fit, found by bisection.
 
         The footprint leaves things out, so its own price may be too low; and it can't tell identical layers apart, so they are graded.
-        Prices follow the duals, and then lie on all moments alike. Cost: at most 2 x (DEAR + HALVINGS) eliminations.
+        Prices follow the duals; where nothing fits so, they lie on all moments alike. Cost: DEAR + HALVINGS eliminations, or twice that.
         """
         pricing, space = solved.pricing, solved.space
         if pricing.elimination is None or not pricing.elimination.feasible:
@@ -165,6 +165,8 @@ class Spaces:
                 if fits:
                     found.append(pair)
                 low, high = (low, price) if fits else (price, 3 * price if high == price else high)
+            if found:
+                break
         return found or ([pair] if pair is not None else [])
 
     def search(self, solved: Solved, leaves: int, gap: float, best: Pair | None) -> tuple[Pair | None, float]:
