@@ -91,7 +91,7 @@ class _Planner:
 
     def run(self, baselines: bool) -> Plan:
         self.say("programs")
-        firsts = []
+        firsts: list[Pair] = []
         for number, shares in enumerate(self.starts()):
             if number and (self.clock.late() or (self.spaces.paid and len(firsts) >= KEPT_STARTS)):
                 break  # with a price on memory, a start costs ten times as much
