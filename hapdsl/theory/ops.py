@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Report
 from hapdsl.lang.nodes import Span
-from hapdsl.theory.dtypes import DTYPE_BYTES
+from hapdsl.theory.dtypes import DTYPE_BYTES, KINDS
 from hapdsl.theory.expressions import names_in
 
 # What lines of programs call besides operators: an operator of such a name couldn't be told from it.
@@ -178,5 +178,5 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
         case nodes.Notation(attribute=attribute):
             known({attribute}, attributes, "attribute")
         case nodes.Dtype(output=output, value=value):
-            known({output}, results, "output")
-            known({value}, operands | attributes | set(DTYPE_BYTES), "dtype, operand or attribute")
+            known({output}, results | operands, "output or operand")
+            known({value}, set(DTYPE_BYTES) | set(KINDS) | (operands | attributes if output in results else set()), "dtype, operand or attribute")

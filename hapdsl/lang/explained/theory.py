@@ -32,9 +32,10 @@ THEORY: dict[str, Explanation] = {
     ),
     "HAP305": Explanation(
         "dtypes that don't go together",
-        "Operands of one operator have one floating dtype; `cast` makes another. A cast's target is a dtype.",
-        "y = add(half, full)",
-        "y = add(cast(half, to = f32), full)",
+        "Operands of one operator have one dtype, a floating one unless the operator keeps whole numbers (its declaration says `dtype y = number`, or "
+        "`any`); `cast` makes another. A mean of whole numbers is no whole number.",
+        "y = add(half, full)\nm = mean(ids, dims = 0)",
+        "y = add(cast(half, to = f32), full)\nm = mean(cast(ids, to = f32), dims = 0)",
     ),
     "HAP306": Explanation(
         "a size that can't be",

@@ -29,7 +29,7 @@ def momentum(
 
 
 def _moved(w: Tensor, along: Tensor, lr: Rate) -> Tensor:
-    return w - lr * along if isinstance(lr, Tensor) else w.add(along, alpha=-lr)
+    return (w - lr * along).to(w.dtype) if isinstance(lr, Tensor) else w.add(along, alpha=-lr)
 
 
 @kernel
@@ -43,7 +43,7 @@ def adam(
 def adamw(
     ctx: Context, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Rate, *, beta1: float, beta2: float, eps: float, weight_decay: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return _adam(ctx.step, w.mul(1 - lr * weight_decay) if weight_decay else w, g, m, v, lr, beta1, beta2, eps)
+    return _adam(ctx.step, w.mul(1 - lr * weight_decay).to(w.dtype) if weight_decay else w, g, m, v, lr, beta1, beta2, eps)
 
 
 def _adam(
@@ -54,7 +54,7 @@ def _adam(
     v_new = v.mul(beta2).addcmul_(g, g, value=1 - beta2)
     spread = v_new.sqrt().div_((1 - beta2**step) ** 0.5).add_(eps)
     if isinstance(lr, Tensor):
-        return w - lr / (1 - beta1**step) * (m_new / spread), m_new, v_new
+        return (w - lr / (1 - beta1**step) * (m_new / spread)).to(w.dtype), m_new, v_new
     return torch.addcdiv(w, m_new, spread, value=-lr / (1 - beta1**step)), m_new, v_new
 
 

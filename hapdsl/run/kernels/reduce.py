@@ -25,7 +25,7 @@ def positions(dims: int | Sequence[int], rank: int) -> list[int]:
 
 def _sum(x: Tensor, dims: int | Sequence[int]) -> Tensor:
     at = positions(dims, x.dim()) if x.dim() else []
-    return x.sum(at) if at else x  # torch reads an empty list as all dims
+    return x.sum(at, dtype=x.dtype) if at else x  # torch reads an empty list as all dims
 
 
 def _restore(y: Tensor, dims: int | Sequence[int]) -> Tensor:
@@ -161,7 +161,7 @@ def cross_entropy(ctx: Context, z: Tensor, label: Tensor, count: Tensor | None =
     kept = check_labels(label, z.shape[-1], count is not None)
     picked = torch.log_softmax(z, -1).gather(-1, label.where(kept, 0).long().unsqueeze(-1)).squeeze(-1)
     total = -torch.where(kept, picked, 0).sum()
-    return total / (ctx.extent("b") if count is None else count)
+    return (total / (ctx.extent("b") if count is None else count)).to(z.dtype)
 
 
 @kernel
@@ -196,7 +196,7 @@ def binary_cross_entropy_with_logits(ctx: Context, z: Tensor, target: Tensor) ->
 
 @kernel
 def binary_cross_entropy_with_logits_grad(ctx: Context, z: Tensor, target: Tensor, g: Tensor) -> Tensor:
-    return (torch.sigmoid(z) - target) * (g / ctx.extent("i"))
+    return (torch.sigmoid(z) - target.to(z.dtype)) * (g / ctx.extent("i"))
 
 
 @kernel
