@@ -23,13 +23,22 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="NAME", help="Draw a model's training graph instead.")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
 @click.option("--on", metavar="CLUSTER", help="Another cluster for the costs: a NAME in FILE, a file, or FILE:NAME.")
+@click.option("--timeline", "time", type=click.Choice(["overlap", "sync"]), help="Draw when things happen: .svg is a Gantt chart with idle time marked, .json a trace.")  # fmt: skip
 @json_option
 @click.pass_obj
 def command(
-    out: Output, file: str, output: str, name: str | None, model: str | None, settings: tuple[str, ...], on: str | None
+    out: Output,
+    file: str,
+    output: str,
+    name: str | None,
+    model: str | None,
+    settings: tuple[str, ...],
+    on: str | None,
+    time: str | None,
 ) -> int:
     """Draw the program of FILE, or the training graph of its model.
 
+    With --timeline: when each device computes and communicates, and when it is idle.
     Colours are placements, collectives have a shape of their own, layers are boxes. Without Graphviz's dot the .dot is written.
     """
     from hapdsl.lang.diagnostics import Report
@@ -37,12 +46,14 @@ def command(
 
     bench = Workbench(file)
     report = Report()
-    if model is None and name is None and not bench.programs() and bench.bundle.models:
+    if time is not None and (model is not None or settings):
+        raise click.UsageError("a model has no timeline: draw a program")
+    if model is None and name is None and time is None and not bench.programs() and bench.bundle.models:
         files = _model(bench, None, settings, output, report)
     elif model is not None or settings:
         files = _model(bench, model, settings, output, report)
     else:
-        files = _program(bench, name, on, output, report)
+        files = _program(bench, name, on, output, report, time)
     out.diagnose(report)
     found = {"files": files, "diagnostics": [d.as_json() for d in report]}
     out.data(found, "\n".join(str(f) for f in files))
@@ -56,11 +67,14 @@ def _model(bench: Workbench, name: str | None, settings: tuple[str, ...], output
     return draw_graph(bench.graph(node.name, read_settings(node, settings)), output, report=report)
 
 
-def _program(bench: Workbench, name: str | None, on: str | None, output: str, report: Report) -> list[Path]:
+def _program(
+    bench: Workbench, name: str | None, on: str | None, output: str, report: Report, time: str | None
+) -> list[Path]:
     from hapdsl.draw.program import draw_program
 
     tree = bench.program(name)
-    if tree.cluster is None and on is None:
+    if tree.cluster is None and on is None and time is None:
         return draw_program(bench.proven(tree).program, None, output, report=report)
     checked, cluster, cost = bench.cost(tree, on)
-    return draw_program(checked.program, cost, output, devices=[d.name for d in cluster.devices], report=report)
+    names = [d.name for d in cluster.devices]
+    return draw_program(checked.program, cost, output, devices=names, report=report, time=time)

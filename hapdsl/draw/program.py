@@ -10,6 +10,7 @@ import graphviz
 
 from hapdsl.cost.evaluate import Cost
 from hapdsl.draw.dot import program_dot
+from hapdsl.draw.gantt import gantt_svg
 from hapdsl.draw.trace import trace_text
 from hapdsl.draw.training import graph_dot
 from hapdsl.graph.program import Program
@@ -28,18 +29,23 @@ def draw_program(
     *,
     devices: Sequence[str] | None = None,
     report: Report | None = None,
+    time: str | None = None,
 ) -> list[Path]:
     """Write a program's drawing, or with `.json` its timeline, and return the files that were written.
 
-    The suffix says what is drawn; without one both `.dot` and `.svg` are. `devices` are names for the timeline. Where Graphviz's `dot` is
+    With `time` ("overlap" or "sync") `.svg` is a Gantt chart of that timeline, and `.json` a trace of it. The suffix says what is drawn; without one both `.dot` and `.svg` are. `devices` are names for the timeline. Where Graphviz's `dot` is
     missing or fails, the `.dot` is written in place of the picture and `report` gets the warning HAP810 or HAP813. Raises HapError:
-    HAP811 another suffix, HAP812 a timeline without a cost, HAP852 a file that can't be written.
+    HAP811 another suffix, HAP812 a timeline without a cost, HAP814 one of another suffix, HAP852 a file that can't be written.
     """
     target = _target(path)
-    if target.suffix == ".json":
+    if target.suffix == ".json" or time is not None:
         if cost is None:
             raise error("HAP812", "a timeline needs a cluster to price the program on", _at(target), "name one with --on, or draw a .svg")
-        return [_write(target, trace_text(program, cost, devices))]
+        if target.suffix not in (".json", ".svg"):
+            raise error("HAP814", f"a timeline can't be '{target.suffix}'", _at(target), ".svg for a chart, .json for a trace")
+        kind = time or "overlap"
+        text = trace_text if target.suffix == ".json" else gantt_svg
+        return [_write(target, text(program, cost, devices, kind))]
     return _draw(lambda: program_dot(program, cost), target, report)
 
 

@@ -109,3 +109,18 @@ def test_an_error_inside_is_no_traceback(hapdsl: Run, monkeypatch: pytest.Monkey
     found = hapdsl("check", tiny, "--json")
     assert (found.status, found.codes) == (70, ["HAP899"])
     assert "report" in found.object["diagnostics"][0]["help"]
+
+
+def test_draw_a_timeline(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
+    chart = tmp_path / "t.svg"
+    assert hapdsl("draw", tiny, "--timeline", "sync", "-o", chart).status == 0
+    assert "stage by stage" in chart.read_text() and "idle for" in chart.read_text()
+    assert hapdsl("draw", tiny, "--timeline", "overlap", "-o", tmp_path / "t.json").status == 0
+    assert '"sync_s"' in (tmp_path / "t.json").read_text()
+    for arguments, code in (
+        (("--timeline", "overlap", "-o", tmp_path / "t.png"), "HAP814"),
+        (("--timeline", "overlap", "--model", "tiny", "-o", tmp_path / "t.svg"), "HAP850"),
+        (("--timeline", "never", "-o", tmp_path / "t.svg"), "HAP850"),
+    ):
+        found = hapdsl("draw", tiny, *arguments, "--json")
+        assert (found.status, found.codes) == (2, [code])

@@ -31,6 +31,12 @@ VIEWS: dict[str, Explanation] = {
         "no timeline", "A timeline shows when each instruction runs on each device, so it needs a program and a cluster that prices it."
     ),
     "HAP813": Explanation("Graphviz failed", "`dot` is there but could not draw this. The drawing was written as .dot text instead."),
+    "HAP814": Explanation(
+        "what a timeline can't be",
+        "A timeline is drawn as a Gantt chart (.svg) or written as a trace (.json) for Perfetto and chrome://tracing.",
+        "hapdsl draw plan.hap --timeline overlap -o plan.png",
+        "hapdsl draw plan.hap --timeline overlap -o plan.svg",
+    ),
     "HAP820": Explanation(
         "no terminal", "`hapdsl explore` draws on a terminal and reads its keys; in a pipe or a job use `check`, `cost` and `plan`."
     ),
