@@ -82,21 +82,24 @@ def complete(
     found = decisions(tree, checked)
     fixed = {c: layout.shares[c][(0,)] for c in training.classes if c not in checked.free}
     restriction = restrict(training, found)
-    if not _feasible(training, restriction, cluster):
-        raise _contradiction(training, found, cluster)
-    made = plan(
-        training,
-        cluster,
-        objective=objective,
-        gap=gap,
-        time_limit=time_limit,
-        progress=progress,
-        cancelled=cancelled,
-        baselines=False,
-        restriction=restriction,
-        fixed=fixed,
-        name=tree.name,
-    )
+    try:
+        made = plan(
+            training,
+            cluster,
+            objective=objective,
+            gap=gap,
+            time_limit=time_limit,
+            progress=progress,
+            cancelled=cancelled,
+            baselines=False,
+            restriction=restriction,
+            fixed=fixed,
+            name=tree.name,
+        )
+    except HapError as problem:
+        if problem.diagnostics[0].code == "HAP602" and found:
+            raise _contradiction(training, found, cluster) from None
+        raise
     made.program.cluster, made.program.model_args = tree.cluster or cluster.name, checked.program.model_args
     return made
 

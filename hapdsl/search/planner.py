@@ -159,7 +159,9 @@ class _Planner:
                     self.alternate(pair)
 
     def alternate(self, pair: Pair) -> None:
-        """Shares for the program, a program for the shares, until a pair repeats."""
+        """Shares for the program, a program for the shares, until a pair repeats; nothing to do where all shares are given."""
+        if all(c in self.fixed for c in self.training.classes):
+            return
         seen = {pair.key()}
         for _ in range(ROUNDS):
             self.say("shares")
