@@ -27,6 +27,7 @@ from hapdsl.check.write import write  # noqa: E402
 from hapdsl.cluster import Cluster  # noqa: E402
 from hapdsl.graph.training import TrainingGraph  # noqa: E402
 from hapdsl.lang import nodes  # noqa: E402
+from hapdsl.lang.diagnostics import HapError  # noqa: E402
 from hapdsl.lang.parse import parse  # noqa: E402
 from hapdsl.search.astar import Limits, best_first  # noqa: E402
 from hapdsl.search.baselines import baselines  # noqa: E402
@@ -36,10 +37,12 @@ from hapdsl.search.milp import solve_milp  # noqa: E402
 from hapdsl.search.plan import Plan, Progress  # noqa: E402
 from hapdsl.search.planner import plan  # noqa: E402
 from hapdsl.search.prices import cutting_planes  # noqa: E402
+from hapdsl.search.restriction import Restriction  # noqa: E402
 from hapdsl.search.schedule import Scheduler  # noqa: E402
 from hapdsl.search.shares import layout_of, proportional  # noqa: E402
 from hapdsl.search.space import Space  # noqa: E402
 from hapdsl.search.structure import Structure  # noqa: E402
+from hapdsl.theory.placements import R  # noqa: E402
 from hapdsl.workbench import Workbench  # noqa: E402
 
 IMPORTED = peak()
@@ -196,14 +199,25 @@ def measured_baselines(case: Case) -> Found:
         watch = Watch()
         try:
             found = plan(graph, cluster, baselines=False)
-        except Exception as e:  # nothing fits, say: noted, and on with the next
+        except HapError as e:  # nothing fits, say: noted, and on with the next
             rows[name] = {"failed": str(e), "search_s": watch.wall}
             continue
         took = watch.wall
         costs = {n: c.cost.sync_s for n, c in baselines(graph, cluster).items() if c is not None}
+        if (alone := replicated(graph, cluster)) is not None:
+            costs["replicated"] = alone
         best = min(costs, key=lambda n: costs[n]) if costs else None
         rows[name] = {"search_s": took, "cost_s": found.cost_s, "gap": found.gap, "best": best, "best_s": costs[best] if best else None, "baselines": costs}
     return {"calls": len(graph.nodes), "clusters": rows}
+
+
+def replicated(graph: TrainingGraph, cluster: Cluster) -> float | None:
+    """Every device does everything, and nothing is sent: the plan that must not be missed where messages are slow. None where it doesn't fit."""
+    whole = Restriction(lambda node, rule: all(p == R for p in (*rule.inputs, *rule.outputs)), lambda param, p: p == R)
+    try:
+        return plan(graph, cluster, baselines=False, restriction=whole).cost_s
+    except HapError:
+        return None
 
 
 def with_alarm(seconds: float) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cases import Case, cases, four_kinds
+from benchmarks import measure
+from benchmarks.cases import METHODS, Case, cases, four_kinds
 from benchmarks.measure import cluster_of, main
 from benchmarks.search import PAGE
 from benchmarks.table import BEGIN, END, page
@@ -35,10 +36,11 @@ def measured(case: Case, capsys: pytest.CaptureFixture[str]) -> dict[str, object
     return {**fields, "name": case.name, "found": json.loads(capsys.readouterr().out)}
 
 
-def test_what_is_measured_comes_into_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_measured_comes_into_the_page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "LIMIT", 1.0)
     small = {"batch": 32, "d": 24, "hidden": 32}
-    rows = [measured(Case("models", "plan", "mlp", "digits", small), capsys)]
-    rows += [measured(Case("methods", "space", "mlp", "digits", small, m), capsys) for m in ("elimination", "A*", "MILP")]
+    rows = [measured(Case("models", "plan", "mlp", "shared_memory", small), capsys)]
+    rows += [measured(Case("methods", "space", "mlp", "shared_memory", small, m), capsys) for m in METHODS]
     found = rows[0]["found"]
     assert isinstance(found, dict)
     assert 0 < found["first_s"] <= found["near_s"] <= found["settled_s"] <= found["proven_s"] <= found["search_s"]
