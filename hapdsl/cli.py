@@ -25,6 +25,7 @@ VERBS = {
     "why": "Say what other choices in a plan would cost.",
     "run": "Run a program on local processes.",
     "import": "Make a model's text from a PyTorch module.",
+    "expand": "Write a program over nodes as one over all their devices.",
     "draw": "Draw a model or a program.",
     "explore": "Open the explorer.",
     "explain": "Say what a diagnostic's code means.",

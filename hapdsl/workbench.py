@@ -27,6 +27,7 @@ from hapdsl.lang.resources import programs_folder
 from hapdsl.theory.expressions import evaluate as value_of
 from hapdsl.theory.library import standard
 from hapdsl.theory.ops import OpDecl, attributes_of
+from hapdsl.virtual import positions, spread
 
 _Block = TypeVar("_Block", nodes.Model, nodes.Cluster, nodes.Program)
 
@@ -210,11 +211,16 @@ class Workbench:
         return self.graph(program.model, self.settings(program), train=not evaluates(program))
 
     def checked(self, program: nodes.Program, on: str | None = None) -> Checked:
-        """The verifier's answer for one program; what is wrong is in its diagnostics. Raises HapError where there is no graph or cluster."""
+        """The verifier's answer for one program; what is wrong is in its diagnostics. Raises HapError where there is no graph or cluster.
+
+        Of a good program over virtual devices `program` is its expansion over all devices.
+        """
         cluster = self.cluster_of(program, on)
         graph = self.graph_of(program)
-        checked = verify(program, graph, None if cluster is None else len(cluster))
+        checked = verify(program, graph, positions(program, cluster))
         checked.program.model_args = self.settings(program)
+        if checked.ok and not checked.sketch:
+            checked.program = spread(checked.program, cluster)
         return checked
 
     def proven(self, program: nodes.Program, on: str | None = None) -> Checked:

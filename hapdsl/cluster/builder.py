@@ -3,7 +3,7 @@
 Codes: HAP401 no devices, HAP402 an unknown name, HAP403 a name given twice, HAP404 a missing setting, HAP405 an
 unknown setting, HAP406 a setting given twice, HAP407 no unit, HAP408 a quantity out of range, HAP409 a
 missing `network`, HAP410 a node that no network reaches, HAP411 several devices or nodes and nothing between them,
-HAP412 a count, HAP413 `virtual`, HAP414 a measured table, HAP415 an unknown collective, HAP416 (a warning) a device
+HAP412 a count, HAP413 nodes that can't be virtual devices, HAP414 a measured table, HAP415 an unknown collective, HAP416 (a warning) a device
 that no node has, HAP418 bits where bytes are meant, HAP419 an uplink without a network. Wrong units keep the codes of `lang.units` (HAP490 to HAP492).
 """
 
@@ -77,7 +77,8 @@ class _Builder:
             first = len(devices)
             devices.extend(self.devices_of(self.hosts[name], label))
             hosts.append(Host(label, tuple(range(first, len(devices))), self.links[name], self.uplinks[name]))
-        return Cluster(self.cluster.name, tuple(devices), tuple(hosts), network, measured)
+        virtual = any(part.virtual for part in parts)
+        return Cluster(self.cluster.name, tuple(devices), tuple(hosts), network, measured, virtual=virtual)
 
     def declare(self, name: str, span: Span) -> None:
         if name in self.kinds or name in self.hosts:
@@ -121,9 +122,9 @@ class _Builder:
                 self.fail("HAP412", f"{written} is too many", span, f"at most {MOST_DEVICES}")
             else:
                 total += part.count
-            if part.virtual:
-                help = "leave it out; a program's mesh may have nodes as its outer axis: `mesh nodes = 2, devices = 4`"
-                self.fail("HAP413", f"'{part.name}' can't be one virtual device yet", span, help)
+            if part.virtual and what == "device":
+                help = "it is a node that may be one virtual device: `network 2 * host virtual over { … }`"
+                self.fail("HAP413", f"'{part.name}' is one device already", span, help)
         return total
 
     def network(self, statements: list[nodes.Network]) -> tuple[Sequence[nodes.Part], Link | None]:
@@ -160,7 +161,25 @@ class _Builder:
             if devices > MOST_DEVICES:
                 message = f"cluster '{self.cluster.name}' has {devices} devices"
                 self.fail("HAP412", message, network.span, f"at most {MOST_DEVICES}")
+            self.virtual(network)
         return network.parts, link
+
+    def virtual(self, network: nodes.Network) -> None:
+        """Nodes are virtual devices all or none, and equally large: a program's mesh is a rectangle of nodes and devices."""
+        counts = {part.name: sum(p.count for p in self.hosts[part.name].parts) for part in network.parts}
+        said = [part for part in network.parts if part.virtual]
+        if not said:
+            return
+        if len(said) < len(network.parts):
+            part = next(part for part in network.parts if not part.virtual)
+            message = f"'{part.name}' isn't virtual, other nodes are"
+            self.fail(
+                "HAP413", message, part.span if part.span.line else network.span, "say it of all nodes, or of none"
+            )
+        elif len(set(counts.values())) > 1:
+            listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
+            help = "a program on virtual devices becomes one on a mesh of nodes × devices"
+            self.fail("HAP413", f"virtual nodes have equally many devices: {listed}", network.span, help)
 
     def warn_unused(self) -> None:
         used = {part.name for host in self.hosts.values() for part in host.parts}

@@ -28,6 +28,8 @@ def fewer(block: nodes.Cluster, cluster: Cluster) -> Iterator[Fewer]:
     What was measured with all devices doesn't hold for fewer, so formulas take its place.
     """
     speeds = {d.kind: d.speed("f32") for d in cluster.devices}
+    if cluster.virtual:  # its nodes stay equally large
+        return
     counts = {k: sum(d.kind == k for d in cluster.devices) for k in speeds}
     ranked = sorted(speeds, key=lambda k: -speeds[k])
     for keep in range(len(ranked) - 1, 0, -1):

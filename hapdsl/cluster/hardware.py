@@ -100,6 +100,20 @@ class OpCurve:
     bytes: bool = False
 
 
+def _together(devices: Sequence[Device], name: str) -> Device:
+    """The devices of a node as one, named and of a kind by what it is made of."""
+    dtypes = {dtype for d in devices for dtype in d.flops}
+    kind = "+".join(sorted(d.kind for d in devices))
+    return Device(
+        name,
+        kind,
+        {dtype: sum(d.speed(dtype) for d in devices) for dtype in sorted(dtypes)},
+        min(d.memory for d in devices),
+        sum(d.bandwidth for d in devices),
+        max(d.launch for d in devices),
+    )
+
+
 @dataclass(frozen=True)
 class Reach:
     """What one operator comes to: FLOP/s and bytes/s per device (float arrays [devices]), and (devices, curve) where it was measured."""
@@ -114,7 +128,8 @@ class Cluster:
     """Devices in order, the nodes they stand in, and the network between the nodes (None with a single node).
 
     `measured` maps a collective ("all_reduce", "all_gather_grouped", …) to what a profile saw when all devices took
-    part. `guessed` says that nobody wrote these numbers down.
+    part. `guessed` says that nobody wrote these numbers down. Where nodes are `virtual`, each stands for one device in programs of one axis
+    (paper §3); all have equally many devices then.
     """
 
     name: str
@@ -123,6 +138,14 @@ class Cluster:
     network: Link | None = None
     measured: Mapping[str, Curve] = field(default_factory=dict)
     guessed: bool = False
+    virtual: bool = False
+
+    def outer(self) -> Cluster:
+        """What the nodes look like from outside, one device each: the speed and bandwidth of all its devices together, the memory of its smallest
+        one (parameters are whole on each). Messages within nodes aren't in it."""
+        devices = tuple(_together([self.devices[d] for d in node.devices], node.name) for node in self.nodes)
+        hosts = tuple(Host(node.name, (k,), None, node.uplink) for k, node in enumerate(self.nodes))
+        return Cluster(self.name, devices, hosts, self.network)
 
     def __len__(self) -> int:
         return len(self.devices)

@@ -81,6 +81,7 @@ def command(
     from hapdsl.search.complete import complete
     from hapdsl.search.fewer import plan_or_fewer
     from hapdsl.standalone import standalone
+    from hapdsl.virtual import planned
     from hapdsl.workbench import Workbench
 
     bench = Workbench(file)
@@ -108,13 +109,16 @@ def command(
             "progress": progress,
             "cancelled": stop.is_set,
         }
+        seen = hardware.outer() if hardware.virtual else hardware
         if tree is not None:
-            found = complete(bench.checked(tree, cluster), tree, hardware, **wishes)
+            found = complete(bench.checked(tree, cluster), tree, seen, **wishes)
         else:
             smaller = () if all_devices else fewer(block, hardware)
-            found, on = plan_or_fewer(graph, hardware, smaller, name=f"{node.name}_plan", **wishes)
+            found, on = plan_or_fewer(graph, seen, smaller, name=f"{node.name}_plan", **wishes)
             if on is not None:
                 block, hardware, left_out = on.block, on.cluster, on.left_out
+        if hardware.virtual:
+            found = planned(found, hardware)
     found.program.model_args = values
     found.program.cluster = block.name
     text = standalone(bench, write(found.program, unroll), block, f"planned for the {objective} objective")

@@ -25,6 +25,7 @@ from hapdsl.run.pieces import largest_gap
 from hapdsl.run.reference import Reference, advance
 from hapdsl.run.threads import one_thread
 from hapdsl.theory.expressions import evaluate
+from hapdsl.virtual import positions, spread
 from hapdsl.workbench import Workbench, evaluates
 
 TOLERANCE = 1e-9  # float64; larger numbers are compared relatively
@@ -48,14 +49,14 @@ def compare(bench: Workbench, tree: nodes.Program, seed: int = 0, allow: Set[str
     what kernels raise.
     """
     cluster = bench.cluster_of(tree)
-    devices = None if cluster is None else len(cluster)
+    devices = positions(tree, cluster)
     full = bench.checked(tree).program
     settings, graph = shrink(bench, tree, full)
     small = _resized(tree, full.graph, graph, settings)
     checked = verify(small, graph, devices)
     if not checked.ok:
         raise HapError(*checked.diagnostics)
-    program = checked.program
+    program = spread(checked.program, cluster)
     if _elements(graph) * program.layout.devices > LARGEST:
         raise error(
             "HAP741",

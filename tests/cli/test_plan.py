@@ -285,3 +285,39 @@ def test_what_cant_stand_together_is_named(hapdsl: Run, tmp_path: Path) -> None:
     found = hapdsl("plan", file, "--program", "odd", "--json")
     assert found.status in (1, 2)
     assert [d["code"] for d in found.object["diagnostics"]] == ["HAP603"] * len(found.object["diagnostics"])
+
+
+VIRTUAL = """
+cluster lab {
+    device quick { compute = 3 GFLOP/s, memory = 1 GiB, bandwidth = 8 GB/s }
+    node box = 2 * quick over { bandwidth = 1 GB/s, latency = 1 us }
+    network 2 * box virtual over { bandwidth = 0.1 GB/s, latency = 10 us }
+}
+"""
+
+
+def test_nodes_as_virtual_devices(hapdsl: Run, tmp_path: Path) -> None:
+    """Planned over nodes, written over nodes and devices; a person's program over nodes is expanded, priced and tried in numbers."""
+    path, out = tmp_path / "m.hap", tmp_path / "plan.hap"
+    path.write_text(TINY[: TINY.index("cluster")] + VIRTUAL)
+    found = hapdsl("plan", path, "--set", "batch=4096", "-o", out, "--json").object
+    assert "nodes as single devices" in found["bound_scope"]
+    assert 0 < found["bound_s"] <= found["cost_s"]
+    assert len(found["devices"]) == 4
+    assert "mesh nodes = 2, devices = 2" in out.read_text()
+    cost = hapdsl("cost", out, "--json").object
+    assert cost["sync_s"] == pytest.approx(found["cost_s"])
+    assert hapdsl("check", out, "--numeric").status == 0
+    path.write_text(path.read_text() + PROGRAM.replace("on pair", "on lab"))
+    over_nodes = hapdsl("cost", path, "--json").object
+    assert "equal to one device" in hapdsl("check", path, "--numeric").out
+    expanded = hapdsl("expand", path, "-o", out, "--json").object
+    assert (expanded["mesh"], expanded["program"]) == ({"nodes": 2, "devices": 2}, "by_batch")
+    assert hapdsl("cost", out, "--json").object["sync_s"] == pytest.approx(over_nodes["sync_s"])
+    assert hapdsl("expand", path).out == out.read_text()
+
+
+def test_expanding_what_has_no_nodes_changes_nothing(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
+    found = hapdsl("expand", tiny, "--json").object
+    assert found["mesh"] == {"devices": 2}
+    assert hapdsl("expand", tmp_path / "none.hap", "--json").codes == ["HAP120"]

@@ -233,7 +233,11 @@ WRONG = {
     "too many together": (
         f"{DEVICE}\nnode n = 10000 * d {OVER}\nnetwork 10000 * n {OVER}", "HAP412", 3, "network", "100000000 devices"
     ),
-    "virtual": (f"{NODE}\nnetwork 2 * n virtual {OVER}", "HAP413", 3, "2 * n", "virtual"),
+    "a virtual device": (f"{DEVICE}\nnode n = 2 * d virtual {OVER}", "HAP413", 2, "2 * d", "one device already"),
+    "some virtual": (f"{NODE}\nnode m = 1 * d\nnetwork 2 * n virtual, 1 * m {OVER}", "HAP413", 4, "1 * m", "isn't virtual"),
+    "unequal virtual": (
+        f"{NODE}\nnode m = 2 * d {OVER}\nnetwork 2 * n virtual, 1 * m virtual {OVER}", "HAP413", 4, "network", "n has 1, m has 2"
+    ),
     "one point": (measured("1 MiB = 3 ms"), "HAP414", 3, "measured", "1 of the two points"),
     "no point": (measured(""), "HAP414", 3, "measured", "0 of the two points"),
     "sizes that shrink": (measured("2 MiB = 3 ms, 1 MiB = 4 ms"), "HAP414", 3, "1 MiB", "sizes must grow"),

@@ -65,10 +65,11 @@ CLUSTERS: dict[str, Explanation] = {
         "a wrong count", "Devices and nodes are counted in whole numbers from 1, up to 100,000 devices together."
     ),
     "HAP413": Explanation(
-        "`virtual` isn't there yet",
-        "A node as one virtual device can be parsed but not planned. A program's mesh may have nodes as its outer axis instead.",
-        "network 2 * host virtual over { … }",
-        "mesh nodes = 2, devices = 4",
+        "nodes that can't be virtual devices",
+        "`virtual` behind a node of the network makes each such node one device for programs of one axis: plain data parallelism inside, priced and run on a "
+        "mesh of nodes × devices. So it holds for all nodes of a cluster or for none, and they have equally many devices.",
+        "network 2 * big virtual, 6 * small over { … }",
+        "network 2 * big virtual, 6 * small virtual over { … }",
     ),
     "HAP414": Explanation(
         "a table that is no curve",

@@ -1,0 +1,65 @@
+"""Clusters whose nodes are virtual devices: programs over nodes, and over all their devices.
+
+A program of one axis on such a cluster has a share for each node. What is priced, drawn and run is its expansion over nodes × devices
+(`hapdsl.check.expand`), every collective by its cheapest method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hapdsl.check.expand import expand
+from hapdsl.cluster import Cluster
+from hapdsl.cost.evaluate import evaluate
+from hapdsl.cost.methods import with_cheapest_methods
+from hapdsl.graph.program import Program
+from hapdsl.lang import nodes
+
+if TYPE_CHECKING:
+    from hapdsl.search.plan import Candidate, Plan
+
+SCOPE = "nodes as single devices"
+
+
+def positions(tree: nodes.Program, cluster: Cluster | None) -> int | None:
+    """How many devices a written program has on a cluster: nodes where they are virtual, unless its mesh has several axes."""
+    if cluster is None:
+        return None
+    meshes = [s for s in tree.body if isinstance(s, nodes.Mesh)]
+    over_all = not cluster.virtual or any(len(mesh.axes) > 1 for mesh in meshes)
+    return len(cluster) if over_all else len(cluster.nodes)
+
+
+def spread(program: Program, cluster: Cluster | None) -> Program:
+    """A program over virtual devices as one over all devices; any other as it is."""
+    if cluster is None or not cluster.virtual or len(program.layout.mesh) > 1:
+        return program
+    speeds = [[cluster.devices[d].speed("f32") for d in node.devices] for node in cluster.nodes]
+    return with_cheapest_methods(expand(program, speeds), cluster)
+
+
+def planned(found: Plan, cluster: Cluster) -> Plan:
+    """A plan that was made for `cluster.outer()`, over all devices of `cluster`: its program and baselines expanded and priced there.
+
+    The bound stays: it is for nodes whose devices share all work without a loss and need no messages among themselves. Messages within nodes
+    may make a baseline the faster one; then it is the plan, and the bound is that for all shares.
+    """
+
+    def over_all(candidate: Candidate) -> Candidate:
+        program = spread(candidate.program, cluster)
+        return replace(candidate, program=program, cost=evaluate(program, cluster))
+
+    program = spread(found.program, cluster)
+    made = replace(found, program=program, cost=evaluate(program, cluster), bound_scope=f"{found.bound_scope}; {SCOPE}")
+    baselines = {name: over_all(c) if c is not None else None for name, c in found.baselines.items()}
+    best = min(
+        (c for c in baselines.values() if c is not None and c.cost.fits),
+        key=lambda c: c.seconds(found.objective),
+        default=None,
+    )
+    if best is not None and best.seconds(found.objective) < made.cost_s:
+        program = replace(best.program, name=found.program.name)
+        bound, scope = found.bound_any_shares_s or 0.0, f"all shares; {SCOPE}"
+        made = replace(made, program=program, cost=best.cost, bound_s=min(bound, made.cost_s), bound_scope=scope)
+    return replace(made, baselines=baselines)
