@@ -13,6 +13,7 @@ from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.eliminate import eliminate, order
+from hapdsl.search.messages import SHARED
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of, proportional
 from hapdsl.search.space import Space
@@ -20,7 +21,7 @@ from hapdsl.search.structure import Structure
 
 from .examples import MODELS, clusters, example
 from .random_dags import random_case
-from .whole_milp import SHARED, WholeMilp
+from .whole_milp import WholeMilp
 
 SEEDS = 200
 TOO_WIDE = 4e6  # cells; shared messages tie everything to everything

@@ -24,21 +24,13 @@ from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import COLLECTIVES, METHODS, Instruction, Layout, Value, conversion
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.conversions import Conversions
+from hapdsl.search.messages import SHARED
 from hapdsl.search.structure import Choice
 from hapdsl.theory.placements import Placement, R, S
 from hapdsl.theory.rules import Rule
 
 Expression = dict[int, float]  # column -> coefficient
 UNIT = 1e3  # the objective is of this size: HiGHS closes an absolute gap of 1e-6, which is then 1e-9 of it
-
-# Messages that many tensors share: whose, and which kinds of collective count. Each costs its latency once.
-SHARED = {
-    "all_reduce of gradients": ("gradient", ("all_reduce",)),
-    "reduce_scatter of gradients": ("gradient", ("reduce_scatter",)),
-    "all_gather of parameters": ("param", ("all_gather",)),
-    "updated parameters": ("updated", COLLECTIVES),
-}
-
 
 def legal(graph: TrainingGraph, node: Node, rule: Rule) -> bool:
     """Shards only where there is more than one unit; optimizer state comes back as it was held."""
@@ -120,7 +112,7 @@ class WholeMilp:
 
     `weights[d]` multiplies what device d computes, `talk` what is communicated. `solve()` gives the least cost; `choice()` then is what
     HiGHS chose. `conversions` prices messages that tensors share (by their bytes alone); all else is priced here by the evaluator.
-    `messages` are those of SHARED whose latency counts.
+    `messages` are those of SHARED (of whom, and which kinds of collective) whose latency counts, once each.
     """
 
     def __init__(
@@ -169,7 +161,7 @@ class WholeMilp:
 
     def flag(self, t: str, kind: str | None) -> list[int]:
         """Columns of the shared messages that a conversion of this tensor belongs to; each costs its latency."""
-        owner = "gradient" if t in self.gradients else "param" if t in self.params else "updated" if t in self.updated else None
+        owner = "gradients" if t in self.gradients else "params" if t in self.params else "updated" if t in self.updated else None
         names = [n for n in self.messages if SHARED[n][0] == owner and kind in SHARED[n][1]]
         for name in names:
             if name not in self.sent:
