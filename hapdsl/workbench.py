@@ -24,6 +24,7 @@ from hapdsl.lang.load import Bundle, load, load_text
 from hapdsl.lang.nodes import NOWHERE, Span
 from hapdsl.lang.parse import parse
 from hapdsl.lang.resources import programs_folder
+from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.expressions import evaluate as value_of
 from hapdsl.theory.library import standard
 from hapdsl.theory.ops import OpDecl, attributes_of
@@ -190,7 +191,7 @@ class Workbench:
         for arg in program.args:
             if arg.name is None or arg.name in found:
                 raise error("HAP583", "a program sets its model's parameters by name, each once", arg.span, "for mlp(batch = 512)")  # fmt: skip
-            found[arg.name] = value_of(arg.value, {})
+            found[arg.name] = value_of(arg.value, {d: d for d in DTYPE_BYTES})
         return found
 
     def graph_of(self, program: nodes.Program) -> TrainingGraph:

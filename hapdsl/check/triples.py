@@ -12,8 +12,8 @@ from hapdsl.graph.program import COLLECTIVES, METHODS, Instruction, Value, conve
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
+from hapdsl.theory.dtypes import DTYPE_BYTES, FLOATS
 from hapdsl.theory.expressions import evaluate
-from hapdsl.theory.instance import DTYPE_BYTES
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
 
@@ -148,15 +148,15 @@ def _distance(rule: Rule, given: Sequence[Placement | None], made: Sequence[Plac
 # -- conversions -------------------------------------------------------------------
 
 
-def convert(line: nodes.Line, inputs: Patterns, outputs: Patterns, section: str) -> Instruction | None:
+def convert(line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: TrainingGraph, section: str) -> Instruction | None:
     """A collective or local conversion, with any number of operands in one message; None where it leaves placements open.
 
     Raises HapError: HAP540 operands that don't pair up, HAP541 nothing or several axes change, HAP542 another
-    conversion is needed, HAP543 an unknown method, HAP544 a dim that an inner axis cuts too.
+    conversion is needed, HAP543 an unknown method, HAP544 a dim that an inner axis cuts too, HAP545 a dtype that can't be sent.
     """
     if not inputs or [v.tensor for v in inputs] != [v.tensor for v in outputs]:
         raise error("HAP540", f"{line.function} turns each operand into the same tensor in another placement", line.span, "as many values on both sides, in the same order")  # fmt: skip
-    method = _method(line)
+    method, dtype = _how(line, inputs, graph)
     axes = {_changed(line, source, target) for source, target in zip(inputs, outputs, strict=True)} - {None}
     if len(axes) > 1:
         raise error("HAP541", "all operands of one message must change along the same axis", line.span, "write a line per axis")
@@ -164,7 +164,7 @@ def convert(line: nodes.Line, inputs: Patterns, outputs: Patterns, section: str)
     axis = next(iter(axes), None)
     if None in read or None in made or axis is None:
         return None
-    return Instruction(line.function, _values(read), _values(made), section, method=method, axis=axis, span=line.span)
+    return Instruction(line.function, _values(read), _values(made), section, method=method, axis=axis, span=line.span, dtype=dtype)
 
 
 def _changed(line: nodes.Line, source: Pattern, target: Pattern) -> int | None:
@@ -209,16 +209,25 @@ def _why_not(source: Placement) -> str:
     return "partial sums must be reduced, not cut"
 
 
-def _method(line: nodes.Line) -> str | None:
-    """The method written, else the first one of a collective."""
-    method = METHODS[line.function][0] if line.function in COLLECTIVES else None
+def _how(line: nodes.Line, inputs: Patterns, graph: TrainingGraph) -> tuple[str | None, str | None]:
+    """The method written, else the first one of a collective; and the dtype it is sent in, None where that is the operands' own."""
+    collective = line.function in COLLECTIVES
+    methods = METHODS.get(line.function, ())
+    method, dtype = methods[0] if collective else None, None
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):
             if arg.name is not None:
                 raise error("HAP536", f"operand '{arg.name}' is given by name", arg.span, "operands stand in order, without names")
             continue
-        known = METHODS.get(line.function, ())
-        if arg.name != "method" or not isinstance(arg.value, nodes.Name) or arg.value.id not in known:
-            raise error("HAP543", f"{line.function} takes {'method = ' + ' or '.join(known) if known else 'nothing else'}", arg.span, "leave it out: the first is the default")  # fmt: skip
-        method = arg.value.id
-    return method
+        word = arg.value.id if isinstance(arg.value, nodes.Name) else None
+        if arg.name == "dtype" and collective:
+            own = [graph.tensors[v.tensor].dtype for v in inputs]
+            if word not in FLOATS or not all(d in FLOATS for d in own):
+                raise error("HAP545", f"{line.function} can't send {', '.join(dict.fromkeys(own))} as {word or 'this'}", arg.span, f"floats are sent as one of {', '.join(FLOATS)}")  # fmt: skip
+            dtype = word if any(d != word for d in own) else None
+        elif arg.name == "method" and word in methods:
+            method = word
+        else:
+            takes = f"takes method = {' or '.join(methods)}, and a dtype" if methods else "takes nothing else"
+            raise error("HAP543", f"{line.function} {takes}", arg.span, "leave it out: the first is the default")
+    return method, dtype

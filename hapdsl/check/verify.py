@@ -218,7 +218,7 @@ class _Verifier:
             return None  # an operand is left open: nothing can be said of this line
         same = bool(inputs) and [v.tensor for v in inputs] == [v.tensor for v in outputs]
         if line.function in COLLECTIVES or line.function == "partial" or (line.function in LOCAL and same):
-            return convert(line, inputs, outputs, section)
+            return convert(line, inputs, outputs, self.graph, section)
         if line.function in LOADS and not line.args:
             return self.load(line, outputs, section)
         instruction = compute(line, inputs, outputs, self.graph, section)

@@ -15,6 +15,7 @@ from hapdsl.check.split import split_of
 from hapdsl.graph.program import LOADS, METHODS, Instruction, Layout, Program, Value
 from hapdsl.graph.training import SECTIONS, TrainingGraph
 from hapdsl.lang import nodes
+from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.placements import show, to_nodes
 
 LOADS_WIDTH = 90  # characters of values that are loaded on one line
@@ -30,7 +31,7 @@ def write(program: Program, unroll: bool = False) -> nodes.Program:
         turn = tuple(s for s in sections if isinstance(s, nodes.Section) and s.kind != "update")
         sections = [nodes.Microbatch(nodes.Number(program.graph.turns), turn), *sections[len(turn) :]]
     parameters = dict(program.model_args)
-    args = tuple(nodes.Arg(k, _literal(v)) for k, v in parameters.items())
+    args = tuple(nodes.Arg(k, literal(v)) for k, v in parameters.items())
     head: list[nodes.Statement] = [nodes.Fingerprint(f"1:{program.graph.fingerprint}")]
     if len(program.layout.mesh) > 1:
         head.append(nodes.Mesh(program.layout.mesh))
@@ -48,12 +49,13 @@ def _sections(instructions: Sequence[Instruction]) -> list[tuple[str, list[Instr
     return list(found.items())
 
 
-def _literal(value: object) -> nodes.Expr:
+def literal(value: object) -> nodes.Expr:
+    """A parameter's value as text has it."""
     if isinstance(value, bool):
         return nodes.Bool(value)
     if isinstance(value, int | float):
         return nodes.Number(value) if value >= 0 else nodes.Negate(nodes.Number(-value))
-    return nodes.Text(str(value))
+    return nodes.Name(str(value)) if value in DTYPE_BYTES else nodes.Text(str(value))
 
 
 # -- shares ------------------------------------------------------------------------
@@ -149,6 +151,8 @@ def _lines(run: list[Instruction], graph: TrainingGraph, turn: Turn | None) -> l
         methods = METHODS.get(instruction.op, ())
         if instruction.node is None and instruction.method is not None and instruction.method != methods[0]:
             args.append(nodes.Arg("method", nodes.Name(instruction.method)))
+        if instruction.dtype is not None:
+            args.append(nodes.Arg("dtype", nodes.Name(instruction.dtype)))
         lines.append(nodes.Line(outputs, instruction.op, tuple(args)))
     return lines
 

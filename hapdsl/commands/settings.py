@@ -8,6 +8,7 @@ from typing import Any
 
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
+from hapdsl.theory.dtypes import DTYPE_BYTES
 
 WORDS = {"true": True, "false": False}
 
@@ -39,6 +40,10 @@ def _value(name: str, written: str, default: nodes.Expr | None) -> Any:
             raise error("HAP851", f"--set {name}={written}: '{name}' is true or false", help=f"--set {name}=true")
         case nodes.Text():
             return written
+        case nodes.Name(id=dtype) if dtype in DTYPE_BYTES:
+            if written in DTYPE_BYTES:
+                return written
+            raise error("HAP851", f"--set {name}={written}: '{name}' is a dtype", help=f"one of {', '.join(DTYPE_BYTES)}")
         case nodes.Number(value=int()) | nodes.Negate(operand=nodes.Number(value=int())):
             number = _number(written)
             if isinstance(number, int):

@@ -66,7 +66,7 @@ class Numbers:
         shapes = self.shape_of
         what: object = instruction.op if instruction.node is None else self._call(instruction.node)
         key = (
-            what, instruction.method, instruction.axis, self.graph.times(instruction.section),
+            what, instruction.method, instruction.axis, self.graph.times(instruction.section), instruction.dtype,
             tuple([shapes[s] for s in inputs]), tuple([shapes[s] for s in outputs]),
         )  # fmt: skip
         kind = self._kinds.setdefault(key, len(self.examples))

@@ -15,6 +15,7 @@ from hapdsl.cost.numbers import Draft, Numbers
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
+from hapdsl.theory.dtypes import DTYPE_BYTES
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -115,7 +116,8 @@ class Pricer:
         found = self._prices.get(draft.kind)
         if found is None:
             make = self._collective if draft.instruction.node is None else self._compute
-            found = make(draft.instruction, self._sum(draft.inputs), self._sum(draft.outputs))
+            dtype = draft.instruction.dtype
+            found = make(draft.instruction, self._sum(draft.inputs, dtype), self._sum(draft.outputs, dtype))
             times = self.graph.times(draft.instruction.section)  # what stands in a `microbatch` block is done in every turn
             found = self._prices[draft.kind] = found if times == 1 else replace(found, seconds=found.seconds * times)
         return Line(draft.instruction, draft.inputs, draft.outputs, found)
@@ -124,8 +126,17 @@ class Pricer:
         """The price of one instruction; loads, local conversions and `free` are free."""
         return self.line(instruction).price
 
-    def _sum(self, slots: list[int]) -> Ints:
-        return sum((self.slot_bytes(s) for s in slots), np.zeros(len(self.cluster), dtype=np.int64))
+    def _sum(self, slots: list[int], dtype: str | None) -> Ints:
+        """Bytes of several values on each device, where floats are sent as `dtype`."""
+        total = np.zeros(len(self.cluster), dtype=np.int64)
+        for slot in slots:
+            total += self.slot_bytes(slot) if dtype is None else self.slot_bytes(slot) * DTYPE_BYTES[dtype] // self._item(slot)
+        return total
+
+    def _item(self, slot: int) -> int:
+        """Bytes of one element of a value."""
+        value = self.numbers.samples[self.numbers.shape_of[slot]]
+        return DTYPE_BYTES[self.graph.tensors[value.tensor].dtype]
 
     def _compute(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
         assert instruction.node is not None
@@ -144,7 +155,8 @@ class Pricer:
             mine = shares[group]
             total = float(mine.max() if kind == "all_reduce" else mine.sum())
             seconds[group] = collective_seconds(kind, method, mine, total, self.cluster, group, link)
-            buffer[group] = _buffer(instruction, mine, (inputs + outputs)[group])
+            both = (inputs + outputs)[group]
+            buffer[group] = _buffer(instruction, mine, both) + (both if instruction.dtype is not None else 0)
             moved = max(moved, total)
         return Price(seconds, buffer, moved)
 

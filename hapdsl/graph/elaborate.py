@@ -21,7 +21,7 @@ from hapdsl.graph.size import Size
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import NOWHERE, Span
-from hapdsl.theory.dtypes import DTYPE_BYTES
+from hapdsl.theory.dtypes import DTYPE_BYTES, FLOATS
 from hapdsl.theory.expressions import ARITHMETIC, names_in
 from hapdsl.theory.instance import Given, instantiate
 from hapdsl.theory.ops import OpDecl
@@ -134,10 +134,8 @@ class _Elaborator:
     # -- declarations ------------------------------------------------------------
 
     def declare(self, statement: nodes.Declare, scope: Scope) -> None:
-        if statement.type.dtype not in DTYPE_BYTES:
-            raise error("HAP210", f"unknown dtype '{statement.type.dtype}'", statement.type.span, f"known: {', '.join(DTYPE_BYTES)}")  # fmt: skip
-        if statement.master is not None:
-            raise error("HAP209", "a master copy can't be elaborated yet", statement.span, "declare the parameter as f32")
+        dtype = self.dtype(statement.type.dtype, statement.type.span, scope)
+        master = self.master(statement, dtype, scope)
         extents = [scope.extent(d) for d in statement.type.dims]
         if len(self.out.tensors) >= MAX_CALLS:
             raise error("HAP223", f"the model has over {MAX_CALLS} tensors", statement.span, "lower the number of layers")
@@ -147,15 +145,36 @@ class _Elaborator:
             draft = Draft(
                 scope.prefix + name,
                 tuple(e.value for e in extents),
-                statement.type.dtype,
+                dtype,
                 statement.kind,
                 tuple(e.symbol for e in extents),
                 init,
                 statement.span,
                 scope.repeat,
+                master=master,
             )
             self.out.tensors.append(draft)
             scope.names[name] = draft
+
+    @staticmethod
+    def dtype(name: str, span: Span, scope: Scope) -> str:
+        """A dtype as written, or that of a parameter (`compute = bf16`)."""
+        bound = scope.names.get(name)
+        found = bound.value if isinstance(bound, Extent) else name
+        if found not in DTYPE_BYTES:
+            raise error("HAP210", f"unknown dtype '{name}'", span, f"known: {', '.join(DTYPE_BYTES)}")
+        return str(found)
+
+    def master(self, statement: nodes.Declare, dtype: str, scope: Scope) -> str | None:
+        """The dtype of a parameter's master copy; none where it is the parameter's own."""
+        if statement.master is None:
+            return None
+        found = self.dtype(statement.master, statement.span, scope)
+        if statement.kind != "param":
+            raise error("HAP235", f"{statement.kind} '{statement.names[0]}' isn't trained, so it has no master copy", statement.span, "take `master …` away")
+        if dtype not in FLOATS or found not in FLOATS or DTYPE_BYTES[found] < DTYPE_BYTES[dtype]:
+            raise error("HAP235", f"the master copy of a {dtype} parameter can't be {found}", statement.span, "param w : bf16[…] master f32")
+        return None if found == dtype else found
 
     @staticmethod
     def allowed(name: str, span: nodes.Span) -> None:

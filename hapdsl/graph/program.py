@@ -70,6 +70,7 @@ class Instruction:
     axis: int = 0
     span: Span = NOWHERE
     repeat: tuple[tuple[str, int], ...] = ()  # the turn it is printed in
+    dtype: str | None = None  # of a collective: what floats are rounded to and sent as, their own where None
 
     @property
     def is_collective(self) -> bool:

@@ -27,6 +27,7 @@ class Draft:
     init: tuple[str, Mapping[str, Any]] | None = None
     span: Span = NOWHERE
     repeat: Repeats = ()
+    master: str | None = None  # the dtype of the copy that is updated
     home: object = None  # the scope that made it, so that `return y` may rename what is its own
 
 

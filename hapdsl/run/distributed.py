@@ -150,7 +150,7 @@ def agree(program: Program) -> None:
     for cls, cuts in sorted(program.layout.shares.items()):
         digest.update(f"{cls}{sorted((axes, list(map(int, shares))) for axes, shares in cuts.items())}".encode())
     for i in program.instructions:
-        digest.update(f"{i.op}{i.method}{i.axis}{[*map(str, i.inputs)]}{[*map(str, i.outputs)]}".encode())
+        digest.update(f"{i.op}{i.method}{i.axis}{i.dtype}{[*map(str, i.inputs)]}{[*map(str, i.outputs)]}".encode())
     own = torch.tensor([int.from_bytes(digest.digest(), "little", signed=True)])
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(every, own)
@@ -193,7 +193,7 @@ class Move:
         self.targets = [sizes(t.targets[group.me]) for t in self.transfers]
         by_dtype: dict[torch.dtype, list[int]] = {}
         for k, value in enumerate(step.instruction.inputs):
-            dtype = lowered.dtypes[lowered.program.graph.tensors[value.tensor].dtype]
+            dtype = exchange.dtype or lowered.dtypes[lowered.program.graph.tensors[value.tensor].dtype]
             by_dtype.setdefault(dtype, []).append(k)
         self.bundles = [self.bundle(operands) for operands in by_dtype.values()]
 
@@ -214,10 +214,11 @@ class Move:
         for local, shape in zip(locals, self.expected, strict=True):
             if tuple(local.shape) != shape:
                 raise error("HAP716", f"{self.exchange.op} got {list(local.shape)}, the layout says {list(shape)}")
-        made: list[Tensor] = list(locals)
+        sent = locals if self.exchange.dtype is None else [t.to(self.exchange.dtype) for t in locals]
+        made: list[Tensor] = list(sent)
         for bundle in self.bundles:
-            self.move(bundle, locals, made)
-        return made
+            self.move(bundle, sent, made)
+        return [t.to(own.dtype) for t, own in zip(made, locals, strict=True)]
 
     def move(self, bundle: Bundle, locals: Sequence[Tensor], made: list[Tensor]) -> None:
         group, op, method, me = self.group, self.exchange.op, self.exchange.method, self.group.me

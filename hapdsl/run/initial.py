@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,16 +27,28 @@ def generator(seed: int, name: str) -> torch.Generator:
 
 
 def initial(
-    graph: TrainingGraph, seed: int = 0, dtype: torch.dtype | None = None, names: Iterable[str] | None = None
+    graph: TrainingGraph,
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+    names: Iterable[str] | None = None,
+    given: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Global first values of all parameters, buffers and state (or of `names`).
 
-    The numbers don't depend on the precision: f64 values are drawn, then rounded. Raises HapError HAP212
+    `given` are values that are known, of parameters as a rule; master copies of them are copies of these. The numbers don't depend on the precision: f64 values are drawn, then rounded. Raises HapError HAP212
     for an unknown initialiser.
     """
     wanted = None if names is None else set(names)
     kinds = ("param", "frozen", "buffer", "state")
-    return {t.name: first(t, seed, dtype) for t in graph.of_kind(*kinds) if wanted is None or t.name in wanted}
+    found = {t.name: first(t, seed, dtype) for t in graph.of_kind(*kinds) if wanted is None or t.name in wanted}
+    for name, value in (given or {}).items():
+        if name in found:
+            found[name] = value.to(found[name].dtype)
+    for tensor in graph.of_kind("state"):
+        kind, arguments = tensor.init or ("", {})
+        if kind == "copy" and tensor.name in found and arguments["of"] in (given or {}) and tensor.name not in (given or {}):
+            found[tensor.name] = found[arguments["of"]].to(found[tensor.name].dtype)
+    return found
 
 
 class Initial(Mapping[str, Tensor]):
@@ -61,6 +74,9 @@ def first(tensor: Declared, seed: int, dtype: torch.dtype | None = None) -> Tens
     shape = tensor.shape
     draw = generator(seed, tensor.name)
     match name:
+        case "copy":  # of a parameter, as it is held
+            of = replace(tensor, name=arguments["of"], init=arguments["init"], dtype=arguments["dtype"])
+            value = first(of, seed, dtype)
         case "zeros":
             value = torch.zeros(shape, dtype=torch.float64)
         case "ones":

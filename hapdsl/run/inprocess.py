@@ -7,6 +7,7 @@ Collectives are done exactly, by moving and adding the pieces that the layout na
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -124,6 +125,9 @@ def _convert(convert: Convert, device: int, operand: int, local: Tensor) -> Tens
 
 def _exchange(exchange: Exchange, operand: int, locals: list[Tensor]) -> list[Tensor]:
     """What every device holds of one operand after a collective."""
+    if exchange.dtype is not None and exchange.dtype != locals[0].dtype:
+        sent = _exchange(replace(exchange, dtype=None), operand, [t.to(exchange.dtype) for t in locals])
+        return [t.to(locals[0].dtype) for t in sent]
     made: list[Tensor] = list(locals)
     for group, transfers in zip(exchange.groups, exchange.transfers, strict=True):
         transfer = transfers[operand]

@@ -44,13 +44,14 @@ class Convert:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A collective along one mesh axis: `transfers[g][k]` is operand k within group g."""
+    """A collective along one mesh axis: `transfers[g][k]` is operand k within group g. Floats are sent as `dtype`, if there is one."""
 
     op: str
     method: str
     axis: int
     groups: tuple[tuple[int, ...], ...]
     transfers: tuple[tuple[Transfer, ...], ...]
+    dtype: torch.dtype | None = None
 
 
 Work = Load | Compute | Convert | Exchange
@@ -260,9 +261,9 @@ def _work(
         reduces = instruction.op in ("all_reduce", "reduce_scatter")
         pairs = list(zip(instruction.inputs, instruction.outputs, strict=True))
         moved = tuple(tuple(transfer(program, s, t, g, reduces) for s, t in pairs) for g in groups)
-        return Exchange(
-            instruction.op, instruction.method or METHODS[instruction.op][0], instruction.axis, groups, moved
-        )
+        dtype = dtypes[instruction.dtype] if instruction.dtype is not None else None
+        method = instruction.method or METHODS[instruction.op][0]
+        return Exchange(instruction.op, method, instruction.axis, groups, moved, dtype)
     raise error("HAP715", f"'{instruction.op}' can't be run", instruction.span)
 
 

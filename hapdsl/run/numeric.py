@@ -15,6 +15,7 @@ import torch
 
 from hapdsl.check.layout import largest_remainder
 from hapdsl.check.verify import verify
+from hapdsl.check.write import literal
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
@@ -167,7 +168,7 @@ def _resized(
                 if small.classes[cls].units != full.classes[cls].units:
                     statement = replace(statement, values=_scaled(values, small.classes[cls].units))
         body.append(statement)
-    args = tuple(nodes.Arg(k, nodes.Bool(v) if isinstance(v, bool) else nodes.Number(v)) for k, v in settings.items())
+    args = tuple(nodes.Arg(k, literal(v)) for k, v in settings.items())
     return replace(tree, body=tuple(body), args=args)
 
 

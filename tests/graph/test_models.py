@@ -130,6 +130,8 @@ def prepared(graph: TrainingGraph, below: dict[str, int]) -> Tensors:
     tensors = values(graph, below)
     for t in graph.of_kind("param"):
         tensors[t.name] *= 0.4  # no layer blows up, whatever it lacks
+        if f"{t.name}.master" in tensors:
+            tensors[f"{t.name}.master"] = tensors[t.name].clone()
     if "target" in tensors and graph.model in ("decoder", "bert", "bert_moe"):
         tensors["target"][0, 1] = tensors["target"][1, 3] = -100  # padding
     return tensors

@@ -102,6 +102,10 @@ WRONG: list[tuple[str, int, int, str]] = [
     ("HAP214", 5, 5, inside("buffer b : f32[d]", "b.new = neg(b)", "b.new = exp(b)")),
     ("HAP214", 4, 21, inside("buffer b : f32[d]", "repeat t in 2 { b.new = neg(b) }")),
     ("HAP234", 4, 5, inside("buffer b : f32[3]", "b.new = neg(x)")),
+    ("HAP210", 3, 5, inside("param w : bf16[d] master f31")),
+    ("HAP235", 3, 5, inside("frozen w : bf16[d] master f32")),
+    ("HAP235", 3, 5, inside("param w : f32[d] master bf16")),
+    ("HAP235", 3, 5, inside("param w : bf16[d] master i64")),
     # shapes are reported where the call stands
     ("HAP301", 3, 9, inside("y = conv2d(x, x)")),
     ("HAP301", 5, 26, inside("param w : f32[d]", tail=TRAIN.replace("sgd()", "adam(lr = x)"))),

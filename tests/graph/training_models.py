@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -51,8 +52,28 @@ def accumulate(t: Tensors) -> Tensor:
     return F.cross_entropy((x @ t["head"]).flatten(0, 1), t["target"].flatten(), ignore_index=-100)
 
 
+def mixed(t: Tensors) -> Tensor:
+    """In whatever precision the tensors have: norms and the loss in at least f32."""
+    x = F.embedding(t["tokens"], t["embed"])
+
+    def wide_norm(x: Tensor, at: str) -> Tensor:
+        weight, bias = t[f"{at}.weight"], t[f"{at}.bias"]
+        return F.layer_norm(x.to(weight.dtype), x.shape[-1:], weight, bias).to(x.dtype)
+
+    for turn in range(2):
+        at = f"layer.{turn}.block."
+        n = wide_norm(x, f"{at}ln1")
+        q, k, v = (by_head(n, t[at + w]) for w in ("wq", "wk", "wv"))
+        c = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        r = x + c.transpose(1, 2).flatten(2) @ t[f"{at}wo"].flatten(0, 1)
+        x = r + F.gelu(wide_norm(r, f"{at}ln2") @ t[f"{at}w1"]) @ t[f"{at}w2"]
+    z = x @ t["head"]
+    return F.cross_entropy(z.to(torch.promote_types(z.dtype, torch.float32)).flatten(0, 1), t["target"].flatten())
+
+
 # name: torch's version, small settings, bounds of the integer inputs
 TRAINING: dict[str, tuple[Callable[[Tensors], Tensor], dict[str, Any], dict[str, int]]] = {
     "lora": (lora, {"batch": 4, "seq": 5, "d": 8, "heads": 2, "ffn": 6, "vocab": 9, "layers": 2, "rank": 2, "strength": 2}, {"tokens": 9, "target": 9}),
     "accumulate": (accumulate, {"batch": 6, "turns": 3, "seq": 5, "d": 8, "heads": 2, "ffn": 6, "vocab": 9, "layers": 2, "p": 0}, {"tokens": 9, "target": 9}),
+    "mixed": (mixed, {"batch": 4, "seq": 5, "d": 8, "heads": 2, "ffn": 6, "vocab": 9, "layers": 2}, {"tokens": 9, "target": 9}),
 }  # fmt: skip

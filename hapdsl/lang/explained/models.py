@@ -217,6 +217,12 @@ MODELS: dict[str, Explanation] = {
         "buffer mean : f32[d]\nmean.new = x",
         "buffer mean : f32[d]\nmean.new = sum(x, dims = 0)",
     ),
+    "HAP235": Explanation(
+        "a master copy that can't be",
+        "A trained parameter may be updated in a copy of more bits than it is computed with. What isn't trained has none.",
+        "frozen w : bf16[d] master f32",
+        "param w : bf16[d] master f32",
+    ),
     "HAP240": Explanation("no model", "The file and what it imports declare no model, and this needs one."),
     "HAP241": Explanation("which model?", "The file has several models: name one with --model."),
     "HAP242": Explanation(

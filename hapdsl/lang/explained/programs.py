@@ -233,7 +233,7 @@ PROGRAMS: dict[str, Explanation] = {
     ),
     "HAP543": Explanation(
         "an unknown method",
-        "all_gather and reduce_scatter take method = padded or grouped; the others have one method only.",
+        "all_gather and reduce_scatter take method = padded or grouped; the others have one method only. Any collective takes a dtype.",
         "h@R = all_gather(h@S(0), method = ring)",
         "h@R = all_gather(h@S(0), method = grouped)",
     ),
@@ -242,6 +242,12 @@ PROGRAMS: dict[str, Explanation] = {
         "Where two axes cut one dim, the inner axis is converted first: pieces of the outer axis aren't whole before.",
         "h@(R, S(0)) = all_gather(h@(S(0), S(0)))",
         "h@(S(0), R) = all_gather(h@(S(0), S(0)))",
+    ),
+    "HAP545": Explanation(
+        "a dtype that can't be sent",
+        "A collective may send floats as other floats (`dtype = bf16` halves what a sum of f32 gradients costs, and rounds it); whole numbers go as they are.",
+        "w.grad@R = all_reduce(w.grad@P, dtype = i8)",
+        "w.grad@R = all_reduce(w.grad@P, dtype = bf16)",
     ),
     "HAP550": Explanation(
         "loaded otherwise",
