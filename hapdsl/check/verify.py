@@ -286,7 +286,7 @@ class _Verifier:
         end = self.tree.span
         loss = self.graph.loss
         if loss is not None and loss not in self.bad and not self.have.get(loss):
-            self.report.add("HAP570", f"the loss '{loss}' is never made", end, f"end the forward section with {loss}@P or {loss}@R")
+            self.report.add("HAP570", f"the loss '{loss}' is never made", end, f"`{loss}@P = accumulate({loss}.turn@P)` in update" if self.graph.turns > 1 else f"end the forward section with {loss}@P or {loss}@R")
         wanted = self.graph.updates if loss is not None else {}
         judged = {old: new for old, new in wanted.items() if new not in self.bad and old not in self.bad}
         self.all_loaded([old for old in judged if old not in self.held])

@@ -13,7 +13,7 @@ import numpy as np
 
 from hapdsl.check.split import split_of
 from hapdsl.graph.program import LOADS, METHODS, Instruction, Layout, Program, Value
-from hapdsl.graph.training import SECTIONS, TrainingGraph
+from hapdsl.graph.training import SECTIONS, SUMS, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.placements import show, to_nodes
@@ -44,7 +44,7 @@ def _sections(instructions: Sequence[Instruction]) -> list[tuple[str, list[Instr
     found: dict[str, list[Instruction]] = {}
     latest = 0
     for instruction in instructions:
-        latest = max(latest, SECTIONS.index(instruction.section))
+        latest = max(latest, SECTIONS.index("update" if instruction.section == SUMS else instruction.section))
         found.setdefault(SECTIONS[latest], []).append(instruction)
     return list(found.items())
 

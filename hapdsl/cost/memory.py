@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hapdsl.cost.pricing import Line, Pricer
 from hapdsl.graph.program import LOADS, Value, summed
-from hapdsl.graph.training import TrainingGraph
+from hapdsl.graph.training import TURN, TrainingGraph
 
 Ints = NDArray[np.int64]
 
@@ -123,7 +123,7 @@ def _turns(graph: TrainingGraph, lines: Sequence[Line], values: Sequence[Value],
     for r, value in enumerate(values):
         if graph.tensors[value.tensor].kind == "input" and value.tensor in graph.turned:
             sizes[r] *= graph.turns
-        if value in sums and lines[first[r]].instruction.section != "update":
+        if value in sums and lines[first[r]].instruction.section in TURN:
             found[first[r]], first[r] = r, 0
     return found
 

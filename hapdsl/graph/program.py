@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.graph.training import TURN, Node, TrainingGraph
 from hapdsl.lang.nodes import NOWHERE, Span
 from hapdsl.theory.placements import Placement, Placements, show
 
@@ -138,7 +138,7 @@ class Layout:
 
 def summed(instructions: Iterable[Instruction]) -> set[Value]:
     """The values of a `microbatch` block that stand for their sum over turns behind it: parts of sums (`accumulate`) that are read there."""
-    behind = [i for i in instructions if i.section == "update"]
+    behind = [i for i in instructions if i.section not in TURN]
     parts = {v.tensor for i in behind if i.op == "accumulate" for v in i.inputs}
     return {v for i in behind for v in i.inputs if v.tensor in parts}
 

@@ -16,6 +16,10 @@ from hapdsl.theory.rules import Rule, rules
 # Kinds of tensors that no operator makes; they are loaded in any placement.
 LOADED = {"input": "input", "param": "param", "frozen": "param", "buffer": "param", "state": "state", "seed": "seed"}
 SECTIONS = ("forward", "backward", "update")
+TURN = ("forward", "backward")  # what is done in every turn of a batch
+# Sums over turns are a section of the graph between the turns and the updates, so that what they feed is exchanged together, as
+# gradients are; programs have them in `update`.
+SUMS = "accumulate"
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Tensor:
 class Node:
     """One operator call: `outputs = instance.decl.name(inputs)`.
 
-    `section` is forward, backward or update; `path` is where the model's text called it (the key of
+    `section` is forward, backward, update or SUMS; `path` is where the model's text called it (the key of
     dropout), `repeat` the repeats it stands in: ("layer", 3) for turn 3.
     """
 
@@ -118,7 +122,7 @@ class TrainingGraph:
 
     def times(self, section: str) -> int:
         """How often a section is done in a step."""
-        return 1 if section == "update" else self.turns
+        return self.turns if section in TURN else 1
 
     def resolve(self, name: str) -> str:
         """The tensor that a name stands for, through aliases."""

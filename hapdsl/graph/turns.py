@@ -6,7 +6,7 @@ the loss and the gradients of parameters), and others are the same in all turns.
 sum over turns is what the whole batch gives, dropout and masked labels included. What no rule allows (statistics over a batch that
 are read within it) is refused.
 
-The graph that comes of it has the forward and backward calls of one turn, and in `update` the sums over turns (`accumulate`):
+The graph that comes of it has the forward and backward calls of one turn, behind them the sums over turns (`accumulate`), and updates:
 `w.grad.turn` is a turn's gradient, `w.grad` that of the step. Cost: linear in calls.
 """
 
@@ -19,7 +19,7 @@ from typing import NoReturn
 from hapdsl.graph.elaborate import Drafts
 from hapdsl.graph.emit import emit
 from hapdsl.graph.scope import Draft, DraftNode
-from hapdsl.graph.training import TrainingGraph
+from hapdsl.graph.training import SUMS, TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.theory.instance import Given, Instance
 from hapdsl.theory.ops import OpDecl
@@ -218,16 +218,17 @@ class _Division:
         """See that what is read behind the loop is the sum over its turns."""
         made = {id(t) for n in self.loop for t in n.outputs}
         sums: dict[int, Draft] = {}
+        first: list[DraftNode] = []
         after: list[DraftNode] = []
         goals = [*([self.drafts.loss] if self.drafts.loss is not None else []), *self.drafts.metrics]
         for tensor in goals:
             if id(tensor) in made and self.places[id(tensor)] == P and id(tensor) not in sums:
-                sums[id(tensor)] = self.sum(tensor, (), after)
+                sums[id(tensor)] = self.sum(tensor, (), first)
         renewed = {id(new): old for old, new in self.updates.items()}
         olds = {id(t): t for t in self.drafts.tensors}
         for old, new in list(self.updates.items()):
             if id(new) in made:
-                self.updates[old] = self.renewed(new, olds[old], after)
+                self.updates[old] = self.renewed(new, olds[old], first, after)
         for node in self.after:
             for k, tensor in enumerate(node.inputs):
                 if id(tensor) not in made or id(tensor) in renewed:
@@ -236,10 +237,10 @@ class _Division:
                 if place.kind == "S":
                     self.fail(f"'{tensor.name}' has a part of the batch in each turn, and is read outside the block", "put the line that reads it into the block", node)
                 if place == P and id(tensor) not in sums:
-                    sums[id(tensor)] = self.sum(tensor, node.repeat, after)
+                    sums[id(tensor)] = self.sum(tensor, node.repeat, first)
                 node.inputs[k] = sums.get(id(tensor), tensor)
             after.append(node)
-        self.after = after
+        self.after = [*first, *after]
         loss = self.drafts.loss
         self.drafts.loss = sums.get(id(loss), loss) if loss is not None else None
         kept = [t for t in self.drafts.metrics if self.places.get(id(t), R).kind != "S"]
@@ -249,7 +250,7 @@ class _Division:
             if alias.removesuffix(".grad") in params:
                 self.drafts.aliases[alias] = sums.get(id(tensor), tensor)
 
-    def renewed(self, new: Draft, old: Draft, after: list[DraftNode]) -> Draft:
+    def renewed(self, new: Draft, old: Draft, first: list[DraftNode], after: list[DraftNode]) -> Draft:
         """A buffer's value after the step, where turns make it: their sum, unless it is the same in all of them."""
         place = self.places[id(new)]
         if place.kind == "S":
@@ -258,17 +259,17 @@ class _Division:
             return new
         name = new.name
         new.name = f"{name}.sum"
-        total = self.sum(new, new.repeat, after)
-        return self.call("cast_like", [total, old], name, new, after)
+        total = self.sum(new, new.repeat, first)
+        return self.call("cast_like", [total, old], name, new, "update", after)
 
-    def sum(self, tensor: Draft, repeat: tuple[tuple[str, int], ...], after: list[DraftNode]) -> Draft:
+    def sum(self, tensor: Draft, repeat: tuple[tuple[str, int], ...], first: list[DraftNode]) -> Draft:
         name = tensor.name
         tensor.name = f"{name}.turn"
-        total = self.call("accumulate", [tensor], name, tensor, after)
-        total.repeat = after[-1].repeat = repeat
+        total = self.call("accumulate", [tensor], name, tensor, SUMS, first)
+        total.repeat = first[-1].repeat = repeat
         return total
 
-    def call(self, op: str, inputs: list[Draft], name: str, like: Draft, after: list[DraftNode]) -> Draft:
-        made = emit(self.drafts, self.ops, op, inputs, {}, [name], "update", name, like.repeat, like.span)[0]
-        after.append(self.drafts.nodes.pop())
+    def call(self, op: str, inputs: list[Draft], name: str, like: Draft, section: str, to: list[DraftNode]) -> Draft:
+        made = emit(self.drafts, self.ops, op, inputs, {}, [name], section, name, like.repeat, like.span)[0]
+        to.append(self.drafts.nodes.pop())
         return made

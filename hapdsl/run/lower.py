@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 
 from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, METHODS, Instruction, Program, Value, summed
-from hapdsl.graph.training import LOADED
+from hapdsl.graph.training import LOADED, TURN
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.call import Call, prepare
 from hapdsl.run.context import DTYPES, Clock
@@ -107,12 +107,12 @@ class Lowered:
     @cached_property
     def loop(self) -> tuple[int, ...]:
         """The numbers of the steps of a turn: forward and backward."""
-        return tuple(k for k, s in enumerate(self.steps) if s.instruction.section != "update")
+        return tuple(k for k, s in enumerate(self.steps) if s.instruction.section in TURN)
 
     @cached_property
     def after(self) -> tuple[int, ...]:
         """The numbers of the steps that are done once, behind all turns."""
-        return tuple(k for k, s in enumerate(self.steps) if s.instruction.section == "update")
+        return tuple(k for k, s in enumerate(self.steps) if s.instruction.section not in TURN)
 
     @property
     def held(self) -> tuple[Value, ...]:
@@ -222,7 +222,7 @@ def _sums(program: Program) -> dict[int, list[Value]]:
     wanted = summed(program.instructions)
     last: dict[Value, int] = {}
     for number, instruction in enumerate(program.instructions):
-        if instruction.section != "update":
+        if instruction.section in TURN:
             last.update({v: number for v in (*instruction.inputs, *instruction.outputs) if v in wanted})
     found: dict[int, list[Value]] = {}
     for value, number in last.items():

@@ -245,6 +245,20 @@ def test_a_plan_equals_one_device() -> None:
             same(gather(program, values, f"{name}.new"), held[name] - 0.1 * leaf.grad, name)
 
 
+def test_gradients_are_exchanged_once_for_all_turns() -> None:
+    """Data parallelism and ZeRO as the planner has them: one message, behind the turns."""
+    made = graph_of(SMALL.split("cluster")[0])
+    shares = {name: np.array(Layout.even(cls.units, 2)) for name, cls in made.classes.items()}
+    found = plan(made, machines(), gap=0.9, fixed=shares)
+    for name, op in (("dp_even", "all_reduce"), ("zero", "reduce_scatter")):
+        candidate = found.baselines[name]
+        assert candidate is not None
+        sent = [i for i in candidate.program.instructions if i.op == op]
+        assert len(sent) == 1 and {v.tensor for v in sent[0].inputs} == {"w1.grad", "w2.grad"}
+        text = to_text(write(candidate.program))
+        assert text.index("update {") < text.index(f"= {op}(")
+
+
 # -- what can and can't be taken in turns ---------------------------------------------
 
 RUNNING = """
