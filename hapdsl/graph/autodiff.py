@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hapdsl.graph.calls import bind_call
-from hapdsl.graph.elaborate import Drafts
+from hapdsl.graph.drafts import Drafts
 from hapdsl.graph.emit import emit
 from hapdsl.graph.scope import Draft, DraftNode
 from hapdsl.graph.updates import updates

@@ -7,7 +7,8 @@ from typing import Any
 
 from hapdsl.graph.autodiff import differentiate
 from hapdsl.graph.classes import classes
-from hapdsl.graph.elaborate import Drafts, elaborate
+from hapdsl.graph.drafts import Drafts
+from hapdsl.graph.elaborate import elaborate
 from hapdsl.graph.scope import Draft
 from hapdsl.graph.training import Node, Tensor, TrainingGraph
 from hapdsl.graph.turns import Turned, divide

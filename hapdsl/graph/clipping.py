@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from hapdsl.graph.elaborate import Drafts
+from hapdsl.graph.drafts import Drafts
 from hapdsl.graph.emit import emit
 from hapdsl.graph.scope import Draft, Repeats
 from hapdsl.lang.nodes import Span

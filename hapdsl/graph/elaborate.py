@@ -8,20 +8,21 @@ Cost: linear in the operator calls of the unrolled model.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hapdsl.graph import optimizer
 from hapdsl.graph.calls import bind_call
+from hapdsl.graph.declared import dtype_of, master_of
+from hapdsl.graph.drafts import Drafts, Turns
 from hapdsl.graph.initialisers import initialiser
 from hapdsl.graph.optimizer import Group, Optimizer
-from hapdsl.graph.scope import Bound, Draft, DraftNode, Extent, Scope
+from hapdsl.graph.scope import Bound, Draft, DraftNode, Extent, Scope, assigned
 from hapdsl.graph.size import Size
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
-from hapdsl.lang.nodes import NOWHERE, Span
-from hapdsl.theory.dtypes import DTYPE_BYTES, FLOATS
+from hapdsl.lang.nodes import Span
+from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.expressions import ARITHMETIC, names_in
 from hapdsl.theory.instance import Given, instantiate
 from hapdsl.theory.ops import OpDecl
@@ -29,35 +30,6 @@ from hapdsl.theory.ops import OpDecl
 MAX_CALLS = 400_000
 MAX_DEPTH = 60
 RESERVED = ("grad", "new")
-
-
-@dataclass
-class Turns:
-    """A `microbatch` block: how many turns, and the calls (by id) that stand in it."""
-
-    count: int
-    span: Span
-    nodes: set[int] = field(default_factory=set)
-
-
-@dataclass
-class Drafts:
-    """The forward pass: tensors and calls in order, and what the model says about them."""
-
-    tensors: list[Draft] = field(default_factory=list)
-    nodes: list[DraftNode] = field(default_factory=list)
-    aliases: dict[str, Draft] = field(default_factory=dict)
-    repeats: dict[str, int] = field(default_factory=dict)
-    outputs: list[Draft] = field(default_factory=list)
-    metrics: list[Draft] = field(default_factory=list)
-    microbatch: Turns | None = None
-    renewed: dict[int, Draft] = field(default_factory=dict)  # values of buffers after the step, by id of the buffer
-    loss: Draft | None = None
-    optimizer: Optimizer | None = None
-    groups: list[Group] = field(default_factory=list)
-    clip: float | None = None  # the largest norm of all gradients together
-    train_span: Span = NOWHERE
-    parameters: dict[str, Any] = field(default_factory=dict)
 
 
 def elaborate(
@@ -134,8 +106,8 @@ class _Elaborator:
     # -- declarations ------------------------------------------------------------
 
     def declare(self, statement: nodes.Declare, scope: Scope) -> None:
-        dtype = self.dtype(statement.type.dtype, statement.type.span, scope)
-        master = self.master(statement, dtype, scope)
+        dtype = dtype_of(statement.type.dtype, statement.type.span, scope)
+        master = master_of(statement, dtype, scope)
         extents = [scope.extent(d) for d in statement.type.dims]
         if len(self.out.tensors) >= MAX_CALLS:
             raise error("HAP223", f"the model has over {MAX_CALLS} tensors", statement.span, "lower the number of layers")
@@ -155,26 +127,6 @@ class _Elaborator:
             )
             self.out.tensors.append(draft)
             scope.names[name] = draft
-
-    @staticmethod
-    def dtype(name: str, span: Span, scope: Scope) -> str:
-        """A dtype as written, or that of a parameter (`compute = bf16`)."""
-        bound = scope.names.get(name)
-        found = bound.value if isinstance(bound, Extent) else name
-        if found not in DTYPE_BYTES:
-            raise error("HAP210", f"unknown dtype '{name}'", span, f"known: {', '.join(DTYPE_BYTES)}")
-        return str(found)
-
-    def master(self, statement: nodes.Declare, dtype: str, scope: Scope) -> str | None:
-        """The dtype of a parameter's master copy; none where it is the parameter's own."""
-        if statement.master is None:
-            return None
-        found = self.dtype(statement.master, statement.span, scope)
-        if statement.kind != "param":
-            raise error("HAP235", f"{statement.kind} '{statement.names[0]}' isn't trained, so it has no master copy", statement.span, "take `master …` away")
-        if dtype not in FLOATS or found not in FLOATS or DTYPE_BYTES[found] < DTYPE_BYTES[dtype]:
-            raise error("HAP235", f"the master copy of a {dtype} parameter can't be {found}", statement.span, "param w : bf16[…] master f32")
-        return None if found == dtype else found
 
     @staticmethod
     def allowed(name: str, span: nodes.Span) -> None:
@@ -414,7 +366,7 @@ class _Elaborator:
         if count > MAX_CALLS:
             raise error("HAP223", f"a repeat of {count} turns", statement.count.span, f"at most {MAX_CALLS}")
         self.out.repeats[path] = count
-        carried = [n for n in dict.fromkeys(_assigned(statement.body)) if n in scope.names]
+        carried = [n for n in dict.fromkeys(assigned(statement.body)) if n in scope.names]
         for name in carried:
             self.enter(name, path, statement, scope)
         for turn in range(count):
@@ -441,16 +393,6 @@ class _Elaborator:
             bound.name = f"{path}.0.{name}"
         else:
             self.out.aliases[f"{path}.0.{name}"] = bound
-
-
-def _assigned(body: Sequence[nodes.Statement]) -> Iterator[str]:
-    """The names that a repeat's body binds, in repeats within it too."""
-    for statement in body:
-        match statement:
-            case nodes.Assign(targets=targets):
-                yield from targets
-            case nodes.Repeat(body=inner) | nodes.Microbatch(body=inner):
-                yield from _assigned(inner)
 
 
 def _closest(name: str, known: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hapdsl.graph.elaborate import Drafts
+from hapdsl.graph.drafts import Drafts
 from hapdsl.graph.scope import Draft, DraftNode, Repeats
 from hapdsl.lang import nodes
 from hapdsl.theory.expressions import evaluate

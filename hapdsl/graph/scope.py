@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,3 +99,13 @@ class Scope:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
             raise error("HAP205", f"{what} must be a whole number from 1, this is {value!r}", expr.span, "check the parameters it is computed from")  # fmt: skip
         return found
+
+
+def assigned(body: Sequence[nodes.Statement]) -> Iterator[str]:
+    """The names that a repeat's body binds, in repeats within it too."""
+    for statement in body:
+        match statement:
+            case nodes.Assign(targets=targets):
+                yield from targets
+            case nodes.Repeat(body=inner) | nodes.Microbatch(body=inner):
+                yield from assigned(inner)

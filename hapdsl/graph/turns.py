@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from hapdsl.graph.elaborate import Drafts
+from hapdsl.graph.drafts import Drafts
 from hapdsl.graph.emit import emit
 from hapdsl.graph.scope import Draft, DraftNode
 from hapdsl.graph.training import SUMS, TrainingGraph

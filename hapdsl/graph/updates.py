@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hapdsl.graph.clipping import clipped
-from hapdsl.graph.elaborate import Drafts
+from hapdsl.graph.drafts import Drafts
 from hapdsl.graph.emit import emit
 from hapdsl.graph.optimizer import Optimizer, deal
 from hapdsl.graph.scope import Draft

@@ -300,7 +300,7 @@ def _projection(made: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[
 def _update_graph(decl: OpDecl, sample: Sample, names: Sequence[str]) -> tuple[TrainingGraph, Node]:
     """An update operator's call can't be written in a model: it is laid over plain inputs here."""
     from hapdsl.graph.classes import classes
-    from hapdsl.graph.elaborate import Drafts
+    from hapdsl.graph.drafts import Drafts
     from hapdsl.graph.emit import emit
     from hapdsl.graph.scope import Draft
     from hapdsl.graph.training import Tensor as Declared

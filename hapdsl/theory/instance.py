@@ -19,10 +19,10 @@ from hapdsl.lang.nodes import Span
 from hapdsl.theory import notation
 from hapdsl.theory.dtypes import DTYPE_BYTES as DTYPE_BYTES
 from hapdsl.theory.dtypes import FLOATS as FLOATS
-from hapdsl.theory.dtypes import KINDS
 from hapdsl.theory.expressions import evaluate
 from hapdsl.theory.ops import OpDecl
 from hapdsl.theory.patterns import deal, is_star, written
+from hapdsl.theory.precision import check_operands, result_dtype
 
 Shape = tuple[int, ...]
 # The indices of one dim, major first; empty where the dim is 1 and stretches, or is a literal 1.
@@ -151,7 +151,7 @@ class _Builder:
             for d, dim in enumerate(dims):
                 if len(dim) > 1:
                     self.bind_merged(dim, given.shape[d], given, d)
-        self.check_dtypes()
+        check_operands(self.decl, self.given, self.fail)
         if not self.decl.notation:
             operands = self.stretched(operands)
             self.bind_sizes()
@@ -364,41 +364,7 @@ class _Builder:
         return [dims[p % n] for p in perm]
 
     def dtype(self, result: str) -> str:
-        named = self.decl.dtypes.get(result, "float")
-        if named not in KINDS:
-            for given in self.given:
-                if given.operand == named:
-                    return given.dtype
-            value = str(self.attributes.get(named, named))
-            if value not in DTYPE_BYTES:
-                self.fail("HAP305", f"unknown dtype '{value}'", f"known: {', '.join(DTYPE_BYTES)}")
-            return value
-        return self.common(named)
-
-    def common(self, kind: str) -> str:
-        """The one dtype of all operands, of a kind. Operands of which the declaration says a dtype stand aside."""
-        own = [g.dtype for g in self.given if g.operand not in self.decl.dtypes]
-        floats = [d for d in own if d in FLOATS]
-        if kind != "any" and floats and len(floats) < len(own):
-            self.fail("HAP305", f"operands of different dtypes: {', '.join(dict.fromkeys(own))}", f"make them equal with cast(x, to = {floats[0]})")
-        shown = ", ".join(dict.fromkeys(floats or own))
-        if len(set(floats or own)) > 1:
-            self.fail("HAP305", f"operands of different dtypes: {shown}", f"make them equal with cast(x, to = {'f32' if floats else 'i64'})")  # fmt: skip
-        found = (floats or own or ["f32"])[0]
-        if found not in KINDS[kind]:
-            keeps = "" if found == "bool" else "; an operator of your own that keeps whole numbers says `dtype y = number`"
-            self.fail("HAP305", f"the operand is {found}, a {kind} is needed", f"cast(x, to = f32){keeps}")
-        if found not in FLOATS and (part := next((n for n, v in self.attributes.items() if isinstance(v, float)), None)):
-            self.fail("HAP305", f"{part} = {self.attributes[part]} is no whole number, and the operand is {found}", "cast(x, to = f32)")
-        return found
-
-    def check_dtypes(self) -> None:
-        """Operands of which the declaration says a dtype, or a kind of it."""
-        for given in self.given:
-            wanted = self.decl.dtypes.get(given.operand)
-            allowed = KINDS.get(wanted, (wanted,)) if wanted is not None else (given.dtype,)
-            if given.dtype not in allowed:
-                self.fail("HAP305", f"operand '{given.operand}' is {given.dtype}, it must be {wanted} ({', '.join(map(str, allowed))})", f"cast(x, to = {allowed[0]})")  # fmt: skip
+        return result_dtype(self.decl, self.given, self.attributes, result, self.fail)
 
     def resolve(self, names: set[str]) -> set[str]:
         resolved: set[str] = set()
