@@ -45,7 +45,7 @@ def test_opens_on_the_first_program_with_its_cost(small: Path) -> None:
             assert [(r.plan.program, r.state) for r in rows] == [("mixed", "proven"), ("open", "sketch")]
             assert rows[0].seconds == pytest.approx(cost.sync_s) and rows[1].seconds is None
             seen = on_screen(app)
-            assert "1.11 ms" in seen and "421 us" in seen and "✓ mixed" in seen and "~ open" in seen
+            assert "1.13 ms" in seen and "421 us" in seen and "✓ mixed" in seen and "~ open" in seen
 
     run(work())
 
