@@ -80,6 +80,7 @@ class _Expansion:
         self.batch = batch_class(program.graph)
         self.have: dict[Value, list[Placement]] = {}
         self.made: list[Instruction] = []
+        self.loaded: list[Value] = []
         updates = (i for i in program.instructions if i.section == "update")
         self.updated_from = list(dict.fromkeys(v for i in updates if i.node is not None for v in i.inputs))
 
@@ -93,11 +94,22 @@ class _Expansion:
                 self.convert(instruction)
             else:
                 self.load(instruction)
+        self.finish()
         return self.made
+
+    def finish(self) -> None:
+        """New parameters and state as the old ones are held: whole within a node."""
+        held = {v.tensor: v.placement for v in self.loaded}
+        new = [Value(self.graph.updates[old], at) for old, at in held.items() if old in self.graph.updates]
+        self.updated_from = []
+        if self.made:
+            last = replace(self.made[-1], section="update", repeat=())
+            self.bring([(v, R) for v in new if v in self.have], last)
 
     # -- lines ---------------------------------------------------------------------
 
     def load(self, instruction: Instruction) -> None:
+        self.loaded += instruction.outputs
         inner = [
             self.natural(v.tensor) if self.graph.tensors[v.tensor].kind == "input" else R for v in instruction.outputs
         ]

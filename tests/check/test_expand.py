@@ -18,6 +18,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
+from hapdsl.search.baselines import baselines
 from hapdsl.search.planner import plan as search
 from hapdsl.theory.placements import P, R, S
 from hapdsl.virtual import planned, positions, spread
@@ -26,6 +27,7 @@ from tests.cli.conftest import PROGRAM, TINY
 from tests.programs.test_plans import WRITTEN, compare, plan
 from tests.search.test_planner import example
 
+PROGRAMS = Path(__file__).parents[2] / "programs"
 ONE_AXIS = [name for name in WRITTEN if name != "mesh"]
 SPEEDS = {1: [[1.0]] * 4, 2: [[3.0, 1.0]] * 4, 3: [[2.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.0, 1.0, 3.0], [5.0, 1.0, 0.1]]}
 
@@ -177,8 +179,44 @@ def test_plans_over_nodes_expand_and_are_no_faster_than_their_bounds(model: str,
         assert candidate is None or made.cost_s <= candidate.cost.sync_s * (1 + 1e-9)
 
 
+SCATTERED = PROGRAM.replace(
+    "w2.grad@R, w1.grad@R = all_reduce(w2.grad@P, w1.grad@P)", "w1.grad@S(0), w2.grad@S(0) = reduce_scatter(w1.grad@P, w2.grad@P)"
+)
+SCATTERED = SCATTERED[: SCATTERED.index("    update")] + """    update {
+        w1@S(0)     = slice(w1@R)
+        w2@S(0)     = slice(w2@R)
+        w1.new@S(0) = sgd(w1@S(0), w1.grad@S(0))
+        w2.new@S(0) = sgd(w2@S(0), w2.grad@S(0))
+        w1.new@R, w2.new@R = all_gather(w1.new@S(0), w2.new@S(0))
+    }
+}
+"""
+
+
+def test_what_is_gathered_across_nodes_at_the_end_is_whole_within_them(tmp_path: Path) -> None:
+    """Updates in pieces: the last message leaves new parameters in pieces of a node, which is then made whole."""
+    made = bench(tmp_path, SCATTERED)
+    checked, _, _ = made.cost(made.program())
+    reread(checked.program, checked.program.graph)
+    last = checked.program.instructions[-1]
+    assert (last.op, last.axis, {str(v) for v in last.outputs}) == ("all_gather", 1, {"w1.new@(R, R)", "w2.new@(R, R)"})
+    compare(checked.program, checked.program.graph, torch.float64, 1e-12)
+
+
 def test_every_rule_has_its_use() -> None:
     """What a call's operands need within a node: pieces of the batch, sums passed on, or all of it on every device."""
     program = expand(plan("layer_megatron").program, SPEEDS[2])
     used = {p for i in program.instructions if i.is_compute for v in i.outputs for p in v.placement[1:]}
     assert used == {R, P, S(0)}
+
+
+@pytest.mark.parametrize("model", ["accumulate", "cnn", "decoder", "rezero"])
+def test_baselines_over_nodes_are_proven_when_expanded(model: str, tmp_path: Path) -> None:
+    """Gradient accumulation, convolutions, grouped attention, shared scales; replicated, fully sharded and tensor parallel."""
+    made = Workbench(PROGRAMS / "models" / f"{model}.hap")
+    graph = made.graph(made.model().name)
+    found = baselines(graph, bench(tmp_path).cluster("lab").outer())
+    assert sum(c is not None for c in found.values()) >= 3
+    for candidate in found.values():
+        if candidate is not None:
+            reread(expand(candidate.program, [[1.0, 1.0], [3.0, 1.0]]), graph)
