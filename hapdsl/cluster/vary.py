@@ -17,8 +17,6 @@ from hapdsl.cluster.hardware import Cluster, Device
 from hapdsl.cluster.links import Host, Link
 from hapdsl.lang.diagnostics import error
 
-DIMENSIONS = {"network": "bandwidth", "latency": "time", "link": "bandwidth"}
-
 
 def quantities(cluster: Cluster) -> dict[str, str]:
     """What can be changed, with the dimension of its unit (`lang.units`)."""

@@ -117,6 +117,7 @@ def _lines(program: Program, instruction: Instruction, seconds: float) -> Iterat
         yield instruction.outputs[0].tensor, f"{_commas(instruction.outputs)} = {instruction.op}({inputs})", seconds
     elif len(instruction.inputs) == len(instruction.outputs):
         method = f", method = {instruction.method}" if instruction.method is not None else ""
+        method += f", dtype = {instruction.dtype}" if instruction.dtype is not None else ""
         sizes = [program.graph.tensors[v.tensor].bytes for v in instruction.inputs]
         whole = sum(sizes) or 1
         for source, target, size in zip(instruction.inputs, instruction.outputs, sizes, strict=True):

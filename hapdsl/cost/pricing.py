@@ -151,10 +151,10 @@ class Pricer:
         buffer = np.zeros(len(self.cluster), dtype=np.int64)
         moved = 0.0
         groups = self.groups(instruction.axis)
-        for group, link in zip(groups, self.cluster.links(groups), strict=True):
+        for group, wiring in zip(groups, self.cluster.links(groups), strict=True):
             mine = shares[group]
             total = float(mine.max() if kind == "all_reduce" else mine.sum())
-            seconds[group] = collective_seconds(kind, method, mine, total, self.cluster, group, link)
+            seconds[group] = collective_seconds(kind, method, mine, total, self.cluster, group, wiring)
             both = (inputs + outputs)[group]
             buffer[group] = _buffer(instruction, mine, both) + (both if instruction.dtype is not None else 0)
             moved = max(moved, total)
@@ -165,7 +165,8 @@ def _buffer(instruction: Instruction, shares: Ints, both: Ints) -> Ints:
     """Bytes that a collective needs beside its inputs and outputs, per device of one group.
 
     Padded methods hold the whole tensor at n times the largest share; all_to_all packs what it sends and unpacks what
-    it gets; an all_reduce of several operands flattens them into one message; grouped methods write in place.
+    it gets; an all_reduce of several operands flattens them into one message, and one that isn't a ring receives or joins another whole one;
+    grouped methods write in place.
     """
     if len(shares) == 1:
         return np.zeros_like(shares)
@@ -176,4 +177,4 @@ def _buffer(instruction: Instruction, shares: Ints, both: Ints) -> Ints:
             return np.full_like(shares, len(shares) * int(shares.max()))
         case "all_to_all", _:
             return both
-    return shares if len(instruction.inputs) > 1 else np.zeros_like(shares)
+    return shares * ((len(instruction.inputs) > 1) + (instruction.method not in (None, "ring")))

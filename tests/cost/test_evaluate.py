@@ -82,6 +82,17 @@ def test_memory_by_hand() -> None:
     }  # fmt: skip
 
 
+def test_buffers_of_an_all_reduce() -> None:
+    """A ring sums in place; over nodes the pieces are joined into another whole one; several operands are flattened into one more."""
+    program = hand.data_parallel(hand.graph(), SHARES)
+    pricer = Pricer(program.graph, program.layout, hand.cluster(SPEEDS))
+    one = program.instructions[9]
+    two = Instruction("all_reduce", tuple(Value(n, (P,)) for n in ("w1.grad", "w2.grad")), tuple(Value(n, (R,)) for n in ("w1.grad", "w2.grad")), "backward")
+    w1, w2 = 6 * 8 * 4, 8 * 4 * 4
+    for instruction, method, expected in ((one, "ring", 0), (one, "hierarchical", w1), (two, "ring", w1 + w2), (two, "hierarchical", 2 * (w1 + w2))):
+        assert pricer.price(replace(instruction, method=method)).buffer.tolist() == [expected] * 4
+
+
 def test_a_device_without_rows_computes_only_the_updates() -> None:
     cost = small()
     assert [s.compute_s[3] for s in cost.stages[:3]] == [0, 0, 0]
