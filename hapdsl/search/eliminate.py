@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -218,7 +218,6 @@ class Elimination:
     store: TableStore  # the tables, messages included, by the numbers that kernels give
     bound: float
     kernels: int  # buckets that had to be computed
-    _marginals: list[Array] | None = field(default=None, repr=False)
 
     @property
     def feasible(self) -> bool:
@@ -241,51 +240,6 @@ class Elimination:
             chosen[bucket.variable] = known[key]
         return tuple(chosen)
 
-    def min_marginals(self, variable: int) -> Array:
-        """For each value of the variable, the cost of the cheapest assignment that has it (inf: none)."""
-        return self.all_min_marginals()[variable].copy()
-
-    def all_min_marginals(self) -> list[Array]:
-        """`min_marginals` of every variable, by one pass down the tree of buckets; kept after the first call."""
-        if self._marginals is None:
-            self._marginals = self._downward()
-        return self._marginals
-
-    def _downward(self) -> list[Array]:
-        marginals = [np.full(size, np.inf) for size in self.graph.sizes]
-        if not self.feasible:
-            return marginals
-        store = TableStore()  # what comes down is needed once; it isn't kept with the messages
-        above = [store.intern(np.zeros(()))] * len(self.buckets)  # right for buckets whose message goes nowhere
-        known: dict[tuple[int, int], tuple[Array, dict[int, int]]] = {}
-        for position in range(len(self.buckets) - 1, -1, -1):
-            bucket = self.buckets[position]
-            kernel = bucket.kernel
-            key = (kernel.number, above[position])
-            if key not in known:
-                outside = np.broadcast_to(store.tables[above[position]], kernel.shape[1:])
-                marginal, down = kernel.downward(outside)
-                # Constants have been taken out on the way; the minimum over any one variable is the bound itself.
-                marginal = marginal - marginal.min() + self.bound
-                below = {i: store.intern(_without(down[i], kernel.parts[i])) for i in down}
-                known[key] = (marginal, below)
-            marginals[bucket.variable], below = known[key]
-            for part, child in bucket.children:
-                above[child] = below[part]
-        return marginals
-
-
-def _without(belief: Array, part: _Part) -> Array:
-    """A belief over a message's scope without what the message itself said, its minimum taken out.
-
-    Where the message is infinite the belief is too, and stays so: nothing is subtracted there.
-    """
-    message = part.aligned.reshape([n for axis, n in enumerate(part.aligned.shape) if axis in part.axes])
-    message = message.transpose(_ranks(part.axes))
-    allowed = np.isfinite(belief)
-    result = np.full(belief.shape, np.inf)
-    np.subtract(belief, message, out=result, where=allowed)
-    return np.asarray(result - result.min())
 
 
 def eliminate(

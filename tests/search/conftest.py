@@ -9,7 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from hapdsl.search.eliminate import Elimination
 from hapdsl.search.factors import FactorGraph
+from hapdsl.search.marginals import Marginals
 
 Ranked = list[tuple[float, tuple[int, ...]]]
 
@@ -57,3 +59,11 @@ def random_graph() -> Callable[..., FactorGraph]:
 @pytest.fixture(scope="session")
 def brute_force() -> Callable[..., Ranked]:
     return every_assignment
+
+
+def min_marginals(solved: Elimination) -> list[np.ndarray]:
+    """The min-marginals of every variable, inf throughout where nothing is allowed."""
+    if not solved.feasible:
+        return [np.full(size, np.inf) for size in solved.graph.sizes]
+    marginals = Marginals(solved)
+    return [marginals.of(v) for v in range(len(solved.graph.sizes))]

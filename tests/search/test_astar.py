@@ -13,6 +13,8 @@ from hapdsl.search.astar import HEURISTICS, KBest, Limits, best_first, k_best, r
 from hapdsl.search.eliminate import eliminate
 from hapdsl.search.factors import FactorGraph
 
+from .conftest import min_marginals
+
 PRICES = np.array([0.3, 0.9])
 
 
@@ -200,7 +202,7 @@ def test_deep_graphs_are_enumerated_lazily() -> None:
     best = first[0][1]
     rest = min(
         cost
-        for v, marginals in enumerate(solved.all_min_marginals())
+        for v, marginals in enumerate(min_marginals(solved))
         for value, cost in enumerate(marginals)
         if value != best[v]
     )

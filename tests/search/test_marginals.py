@@ -48,14 +48,6 @@ def test_marginals_and_what_attains_them(random_graph, brute_force, monkeypatch,
                 assert graph.cost(found, prices) == pytest.approx(expected[value], rel=1e-10, abs=1e-10)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_they_are_those_of_the_elimination(random_graph, seed: int) -> None:
-    solved = eliminate(random_graph(seed, variables=12))
-    if solved.feasible:
-        for a, b in zip(solved.all_min_marginals(), map(Marginals(solved).of, range(len(solved.buckets))), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
-
-
 def test_one_tensor_takes_a_way_not_the_whole_tree() -> None:
     """A long chain of equal layers: few tables come down, and an end's answer needs none of the other end's."""
     graph = FactorGraph()
