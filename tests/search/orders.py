@@ -13,9 +13,9 @@ Among states with the same instructions done only those are kept that no other i
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from hapdsl.cluster import Cluster
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import COLLECTIVES, METHODS, Instruction, Program, Value
 from hapdsl.graph.training import TrainingGraph
+
+from .clocks import earliest
 
 GROUPINGS = ("written", "waiting", "any")
 
@@ -49,24 +51,8 @@ class Orders:
         steps = self.steps(program)
         everything = (1 << len(steps)) - 1
         seconds = [self.pricer.price(s.instruction).seconds if s.group is None else None for s in steps]
-        zero = (0.0,) * len(self.cluster)
-        count = itertools.count()
-        heap = [(0.0, next(count), 0, zero)]
-        known: dict[int, list[tuple[float, ...]]] = {0: [zero]}
-        while heap:
-            total, _, done, clock = heapq.heappop(heap)
-            if clock not in known[done]:
-                continue  # something better has come since
-            if done == everything:
-                return total
-            for following, later in self.moves(steps, seconds, done, clock):
-                clocks = known.setdefault(following, [])
-                if any(all(a <= b for a, b in zip(c, later, strict=True)) for c in clocks):
-                    continue
-                clocks[:] = [c for c in clocks if not all(b <= a for a, b in zip(c, later, strict=True))]
-                clocks.append(later)
-                heapq.heappush(heap, (max(later), next(count), following, later))
-        raise AssertionError("some instruction's operands are never there")
+        total, _ = earliest([0], len(self.cluster), partial(self.moves, steps, seconds), lambda done: done == everything)
+        return total
 
     def moves(
         self, steps: list[_Step], seconds: list[np.ndarray | None], done: int, clock: tuple[float, ...]

@@ -11,7 +11,6 @@ only those are kept that no other is before on every device. Dijkstra by the slo
 
 from __future__ import annotations
 
-import heapq
 import itertools
 
 import numpy as np
@@ -24,6 +23,8 @@ from hapdsl.search.structure import possible
 from hapdsl.theory.placements import Placement, R, S
 from hapdsl.theory.rules import Rule
 
+from .clocks import Clock, earliest
+
 COLLECTIVES = {
     ("P", "R"): "all_reduce",
     ("P", "S"): "reduce_scatter",
@@ -32,7 +33,6 @@ COLLECTIVES = {
 }
 
 Property = tuple[str, Placement]
-Clock = tuple[float, ...]  # per device, seconds
 State = tuple[int, frozenset[Property], tuple[Property, ...]]  # calls made, what holds, how parameters are held
 
 
@@ -111,25 +111,8 @@ class PropertySets:
 
     def cheapest(self) -> float:
         """Seconds of the cheapest program."""
-        count = itertools.count()
-        zero: Clock = (0.0,) * self.devices
-        heap = [(0.0, next(count), state, zero) for state in self.starts()]
-        known: dict[State, list[Clock]] = {state: [zero] for _, _, state, _ in heap}
-        while heap:
-            total, _, state, clock = heapq.heappop(heap)
-            if clock not in known[state]:
-                continue  # something better has come since
-            self.popped += 1
-            if self.reached(state):
-                return total
-            for following, later in self.moves(state, clock):
-                clocks = known.setdefault(following, [])
-                if any(all(a <= b for a, b in zip(c, later, strict=True)) for c in clocks):
-                    continue
-                clocks[:] = [c for c in clocks if not all(b <= a for a, b in zip(c, later, strict=True))]
-                clocks.append(later)
-                heapq.heappush(heap, (max(later), next(count), following, later))
-        raise AssertionError("no program reaches the goal")
+        total, self.popped = earliest(self.starts(), self.devices, self.moves, self.reached)
+        return total
 
     def moves(self, state: State, clock: Clock) -> list[tuple[State, Clock]]:
         k, holds, held = state

@@ -1,0 +1,44 @@
+"""Dijkstra over states with a clock per device: a state may be kept under several clocks, none of which is behind another on every device."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+State = TypeVar("State", bound=Hashable)
+Clock = tuple[float, ...]
+
+
+def earliest(
+    starts: Iterable[State],
+    devices: int,
+    moves: Callable[[State, Clock], Iterable[tuple[State, Clock]]],
+    reached: Callable[[State], bool],
+) -> tuple[float, int]:
+    """Seconds until the last device is at the first state that is `reached`, and how many states were looked at."""
+    count = itertools.count()  # breaks ties: first come, first served
+    zero: Clock = (0.0,) * devices
+    heap = [(0.0, next(count), state, zero) for state in starts]
+    known = {state: [zero] for _, _, state, _ in heap}
+    popped = 0
+    while heap:
+        total, _, state, clock = heapq.heappop(heap)
+        if clock not in known[state]:
+            continue  # something better has come since
+        popped += 1
+        if reached(state):
+            return total, popped
+        for following, later in moves(state, clock):
+            clocks = known.setdefault(following, [])
+            if any(_no_later(c, later) for c in clocks):
+                continue
+            clocks[:] = [c for c in clocks if not _no_later(later, c)]
+            clocks.append(later)
+            heapq.heappush(heap, (max(later), next(count), following, later))
+    raise AssertionError("the end is never reached")
+
+
+def _no_later(a: Clock, b: Clock) -> bool:
+    return all(x <= y for x, y in zip(a, b, strict=True))
