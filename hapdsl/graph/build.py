@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.theory.library import declare_all, standard
 from hapdsl.theory.ops import OpDecl
+
+MOST = 2**53  # elements of one tensor: bytes of many of them still add up in 64 bits, and floats count them exactly
 
 
 def operators(declared: Mapping[str, nodes.Op]) -> dict[str, OpDecl]:
@@ -72,6 +75,8 @@ def _finish(
         if draft.name in tensors:
             raise error("HAP214", f"two tensors are called '{draft.name}'", draft.span, "rename one, or the `def` it stands in")
         own = tuple(of.get((draft.name, d)) for d in range(len(draft.shape)))
+        if math.prod(draft.shape) > MOST:
+            raise error("HAP236", f"'{draft.name}' would have {math.prod(draft.shape):.0e} elements", draft.span, "lower the model's sizes")
         tensors[draft.name] = Tensor(draft.name, draft.shape, draft.dtype, draft.kind, own, draft.init, draft.span)
     names = {id(t): t.name for t in drafts.tensors}
     return TrainingGraph(

@@ -138,7 +138,10 @@ def _line(line: nodes.Line, placed: PlacedLine, checked: Checked) -> list[Decisi
     if line.function in LOADS and not line.args:
         return [_load(training, o, line.span) for o in outputs if o.placement[0] is not None]
     if line.function in (*COLLECTIVES, "partial") or (line.function in LOCAL and same):
-        method = next((a.value.id for a in line.args if isinstance(a.value, nodes.Name)), None)
+        words = {a.name: a.value.id for a in line.args if isinstance(a.value, nodes.Name)}
+        if "dtype" in words:
+            raise error("HAP605", "the search sends floats as they are", line.span, "take `dtype` away, or write the whole program", 1)
+        method = words.get("method")
         pairs = [(i.tensor, i.placement[0], o.placement[0]) for i, o in zip(inputs, outputs, strict=True)]
         return [_conversion(training, line, t, p, q, method) for t, p, q in pairs]
     if outputs[0].tensor not in training.producer:

@@ -67,7 +67,7 @@ class Conversions:
             part = self.buckets.part(name, kind)
             if part is not None:
                 found += part[1] * self.split.floor(part[0])
-            self._prices[key] = found
+            found = self._prices[key] = found * self.training.times(self.structure.begins(name))
         return found
 
     def sizes(self, name: str, kind: str, source: Placement, target: Placement) -> tuple[Sizes, float]:

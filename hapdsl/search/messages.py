@@ -31,7 +31,10 @@ MANY = 1.5  # messages; where there may be more of a kind, they are counted by t
 SHARED: dict[str, tuple[str, tuple[str, ...]]] = {
     "all_reduce of gradients": ("gradients", ("all_reduce",)),
     "reduce_scatter of gradients": ("gradients", ("reduce_scatter",)),
+    "all_gather of gradients": ("gradients", ("all_gather",)),
+    "all_to_all of gradients": ("gradients", ("all_to_all",)),
     "all_gather of parameters": ("params", ("all_gather",)),
+    "all_to_all of parameters": ("params", ("all_to_all",)),
     "updated parameters": ("updated", COLLECTIVES),
 }
 
@@ -58,7 +61,7 @@ class Buckets:
         for shared, (what, kinds) in SHARED.items():
             if what != "updated":  # these wait for the end of the step, and are sent in one message whatever their size
                 names = self.gradients if what == "gradients" else self.params
-                repeats = 2 if "reduce_scatter" in kinds else 1  # two shards of one tensor, at most
+                repeats = 1 if set(kinds) <= {"all_reduce", "all_gather"} else 2  # one whole of a tensor, or two shards at most
                 parts = Parts([training.tensors[n].bytes for n in sorted(names)], repeats)
                 if parts.most > MANY:
                     self.parts[shared] = parts

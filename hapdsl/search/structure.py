@@ -137,10 +137,16 @@ class Structure:
     def _number(self, key: object) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
 
+    def begins(self, name: str) -> str:
+        """The section in which a tensor is made, or first read where it is loaded: it is converted there, in each of its turns."""
+        training = self.training
+        k = training.producer.get(name, next(iter(training.readers[name]), None))
+        return "forward" if k is None else training.nodes[k].section
+
     def _tensor_key(self, name: str) -> tuple[object, ...]:
         tensor = self.training.tensors[name]
         own = name if name in self.restriction.wishes else None
-        return ("tensor", tensor.shape, tensor.dtype, tensor.classes, tensor.kind, self.buckets.group(name), own)
+        return ("tensor", tensor.shape, tensor.dtype, tensor.classes, tensor.kind, self.buckets.group(name), self.training.times(self.begins(name)), own)
 
     def _call_key(self, node: Node) -> tuple[object, ...]:
         instance = node.instance

@@ -14,6 +14,7 @@ PROGRAMS = Path(__file__).parents[2] / "programs"
 
 # Sizes at which computing and communicating weigh about the same on CPU clusters, and every class has several units.
 SMALL: dict[str, dict[str, int]] = {
+    "accumulate": {"batch": 4, "turns": 2, "seq": 8, "d": 16, "heads": 4, "ffn": 32, "vocab": 64, "layers": 1},
     "bert": {"batch": 4, "seq": 8, "d": 16, "heads": 4, "ffn": 32, "vocab": 64, "layers": 1},
     "bert_moe": {"batch": 4, "seq": 8, "d": 16, "heads": 4, "ffn": 32, "vocab": 64, "layers": 2},
     "cnn": {"batch": 16, "channels": 4, "features": 8, "hidden": 16},

@@ -247,13 +247,15 @@ class WholeMilp:
     def purchase(self, t: str, source: Placement, target: Placement) -> int | None:
         """The column that pays for a conversion, once for all that comes of it; None where nothing is to be paid.
 
-        Whole by itself where at most two placements are offered: then all is, once rules and offers are.
+        Whole by itself where at most two placements are offered: then all is, once rules and offers are; but for those that share a message,
+        of which two halves would pay half a floor.
         """
         kind = None if source == target else conversion(source, target)
         if kind not in COLLECTIVES:
             return None
-        column = self.m.column(self.message(t, source, target), self.limit is None)
-        for flag in self.flag(t, kind):
+        flags = self.flag(t, kind)
+        column = self.m.column(self.message(t, source, target), self.limit is None or bool(flags))
+        for flag in flags:
             self.m.at_most({column: 1.0}, {flag: 1.0})
         return column
 

@@ -223,6 +223,12 @@ MODELS: dict[str, Explanation] = {
         "frozen w : bf16[d] master f32",
         "param w : bf16[d] master f32",
     ),
+    "HAP236": Explanation(
+        "a tensor beyond all bounds",
+        "Sizes are whole numbers of 64 bits all the way to the bytes of a message, so no tensor has more than 2^53 elements.",
+        "model m(n = 1000000000000000000) { input x : f32[n] … }",
+        "model m(n = 1000000) { input x : f32[n] … }",
+    ),
     "HAP240": Explanation("no model", "The file and what it imports declare no model, and this needs one."),
     "HAP241": Explanation("which model?", "The file has several models: name one with --model."),
     "HAP242": Explanation(
