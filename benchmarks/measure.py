@@ -8,11 +8,9 @@ improvement of program or shares, `proven_s` until its bound is known, `search_s
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 from benchmarks.process import Watch, peak
@@ -48,10 +46,6 @@ from hapdsl.workbench import Workbench  # noqa: E402
 IMPORTED = peak()
 Found = dict[str, Any]
 NEAR = 1.05
-
-
-class OutOfTime(Exception):
-    pass
 
 
 def graph_of(case: Case, text: str | None = None) -> TrainingGraph:
@@ -151,11 +145,9 @@ def measured_space(case: Case) -> Found:
 
         oracle = PropertySets(graph, layout, cluster)
         try:
-            with_alarm(LIMIT)
-            exact: float | None = oracle.cheapest()
-        except OutOfTime:
+            exact: float | None = oracle.cheapest(lambda: watch.wall > LIMIT)
+        except TimeoutError:
             exact = None
-        signal.setitimer(signal.ITIMER_REAL, 0)
         ended = "gap" if exact is not None else "seconds"
         numbers = {"cost_s": exact, "bound_s": exact, "nodes": oracle.popped, "ended": ended}
         return {"calls": len(graph.nodes), **numbers, "search_s": watch.wall, "search_cpu_s": watch.cpu}
@@ -218,16 +210,6 @@ def replicated(graph: TrainingGraph, cluster: Cluster) -> float | None:
         return plan(graph, cluster, baselines=False, restriction=whole).cost_s
     except HapError:
         return None
-
-
-def with_alarm(seconds: float) -> None:
-    """Raises OutOfTime in this thread after so many seconds."""
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime
-
-    signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 MEASURES: dict[str, Callable[[Case], Found]] = {

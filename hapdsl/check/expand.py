@@ -18,7 +18,7 @@ import numpy as np
 
 from hapdsl.check.layout import largest_remainder
 from hapdsl.graph.program import LOCAL, Instruction, Layout, Program, Value, conversion
-from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.graph.training import Node
 from hapdsl.theory.placements import P, Placement, R, S
 from hapdsl.theory.rules import Rule
 
@@ -39,18 +39,10 @@ def expand(program: Program, speeds: Sequence[Sequence[float]]) -> Program:
     return Program(program.name, program.graph, layout, made, program.cluster, program.model_args)
 
 
-def batch_class(graph: TrainingGraph) -> str | None:
-    """The class of the first dim of the first input that can be cut: the batch."""
-    for tensor in graph.of_kind("input"):
-        if tensor.classes and tensor.classes[0] is not None and graph.classes[tensor.classes[0]].units > 1:
-            return tensor.classes[0]
-    return None
-
-
 def _layout(program: Program, speeds: np.ndarray) -> Layout:
     """Outer shares as they were; inside a node the batch by speed, all else evenly."""
     nodes, inner = speeds.shape
-    batch = batch_class(program.graph)
+    batch = program.graph.batch
     together = (speeds / speeds.sum(axis=1, keepdims=True)).sum(
         axis=0
     )  # one cut for all nodes: where they hold the same
@@ -77,7 +69,7 @@ class _Expansion:
 
     def __init__(self, program: Program, layout: Layout) -> None:
         self.program, self.graph, self.layout = program, program.graph, layout
-        self.batch = batch_class(program.graph)
+        self.batch = program.graph.batch
         self.have: dict[Value, list[Placement]] = {}
         self.made: list[Instruction] = []
         self.loaded: list[Value] = []

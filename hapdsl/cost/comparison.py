@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapdsl.cost.evaluate import Cost
-from hapdsl.graph.program import Instruction, Program
+from hapdsl.graph.program import Instruction, Program, Value
+from hapdsl.graph.training import TrainingGraph
 
 Floats = NDArray[np.float64]
 LEAST = 1e-9  # of a step's seconds: what differs by less is the same
@@ -87,6 +88,14 @@ def anywhere(name: str) -> str:
     return ".".join("*" if part.isdecimal() else part for part in name.split("."))
 
 
+def operands(graph: TrainingGraph, message: Instruction, seconds: float) -> Iterator[tuple[Value, Value, float]]:
+    """(source, target, its part of the seconds by its bytes) of each operand of a collective or conversion."""
+    sizes = [graph.tensors[v.tensor].bytes for v in message.inputs]
+    whole = sum(sizes) or 1
+    for source, target, size in zip(message.inputs, message.outputs, sizes, strict=True):
+        yield source, target, seconds * size / whole
+
+
 _Lines = list[tuple[str, float]]
 
 
@@ -118,11 +127,9 @@ def _lines(program: Program, instruction: Instruction, seconds: float) -> Iterat
     elif len(instruction.inputs) == len(instruction.outputs):
         method = f", method = {instruction.method}" if instruction.method is not None else ""
         method += f", dtype = {instruction.dtype}" if instruction.dtype is not None else ""
-        sizes = [program.graph.tensors[v.tensor].bytes for v in instruction.inputs]
-        whole = sum(sizes) or 1
-        for source, target, size in zip(instruction.inputs, instruction.outputs, sizes, strict=True):
+        for source, target, part in operands(program.graph, instruction, seconds):
             line = f"{_commas([target])} = {instruction.op}({_commas([source])}{method})"
-            yield target.tensor, line, seconds * size / whole
+            yield target.tensor, line, part
     elif not instruction.inputs:
         for value in instruction.outputs:
             yield value.tensor, f"{_commas([value])} = {instruction.op}()", 0.0

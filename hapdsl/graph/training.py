@@ -120,6 +120,14 @@ class TrainingGraph:
         """The step with the batch as a whole."""
         return self.whole or self
 
+    @cached_property
+    def batch(self) -> str | None:
+        """The class of the first dim of the first input that can be cut: the batch. None where there is none."""
+        for tensor in self.of_kind("input"):
+            if tensor.classes and tensor.classes[0] is not None and self.classes[tensor.classes[0]].units > 1:
+                return tensor.classes[0]
+        return None
+
     def times(self, section: str) -> int:
         """How often a section is done in a step."""
         return self.turns if section in TURN else 1

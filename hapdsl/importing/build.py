@@ -15,7 +15,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hapdsl.importing.atoms import Atom, Dim, root
-from hapdsl.importing.constants import Constant, Constants
+from hapdsl.importing.constants import Constant, Constants, NoValue
 from hapdsl.importing.handlers import KNOWING
 from hapdsl.importing.layouts import DTYPES, FLOATS, Layouts
 from hapdsl.importing.trace import Traced, origin
@@ -168,7 +168,7 @@ class Builder(Layouts):
         name = self.traced.names[x.node.name][1] if x.node.op == "placeholder" else self.constant_name(x.node)
         try:
             tensor = x.tensor
-        except NotImplementedError as problem:
+        except NoValue as problem:
             raise self.refuse(f"buffer {problem}, which has no values on the meta device,") from None
         dtype = self.dtype(tensor)
         self.tables[name] = tensor

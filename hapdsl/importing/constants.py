@@ -16,6 +16,10 @@ from hapdsl.importing.trace import Traced
 _NEVER = ("aten.dropout", "aten.rand", "aten.bernoulli", "aten.batch_norm")
 
 
+class NoValue(Exception):
+    """A buffer is on the meta device; the text is its name."""
+
+
 class Constants:
     """The nodes of a graph that depend on buffers and numbers alone."""
 
@@ -35,7 +39,7 @@ class Constants:
         return self.known[node]
 
     def value(self, node: Node) -> Any:
-        """The node's value. Raises NotImplementedError where a buffer is on the meta device."""
+        """The node's value. Raises NoValue where a buffer is on the meta device."""
         if node not in self.values:
             with torch.no_grad():
                 self.values[node] = self._evaluate(node)
@@ -45,7 +49,7 @@ class Constants:
         if node.op == "placeholder":
             found = self.traced.held[self.traced.names[node.name][1]]
             if found.is_meta:
-                raise NotImplementedError(self.traced.names[node.name][1])
+                raise NoValue(self.traced.names[node.name][1])
             return found.detach().clone()
         args = torch.fx.node.map_arg(node.args, self.value)
         kwargs = dict(torch.fx.node.map_arg(node.kwargs, self.value))

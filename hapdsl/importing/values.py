@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,11 +47,12 @@ class Value:
         return flat(self.stored)
 
 
-class Followed:
+class Followed(ABC):
     """Something that is no tensor of the text and that knows what operators make of it."""
 
+    @abstractmethod
     def follow(self, builder: Any, node: Any, name: str, args: Any, kwargs: Any) -> Any:
-        raise NotImplementedError
+        """What the operator `name` makes of it."""
 
 
 @dataclass(frozen=True)

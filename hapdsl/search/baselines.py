@@ -31,14 +31,6 @@ SECONDS = 5.0  # of HiGHS per baseline and shares, where tables would be too wid
 MESSAGES = ("all_reduce of gradients", "reduce_scatter of gradients")  # those whose latency guides
 
 
-def batch_class(training: TrainingGraph) -> str | None:
-    """The class of the first dim of the first input: the batch."""
-    for tensor in training.of_kind("input"):
-        if tensor.classes and tensor.classes[0] is not None and training.classes[tensor.classes[0]].units > 1:
-            return tensor.classes[0]
-    return None
-
-
 def _class_of_rule(training: TrainingGraph, node: Node, rule: Rule) -> str | None:
     for names, placements in ((node.inputs, rule.inputs), (node.outputs, rule.outputs)):
         for name, p in zip(names, placements, strict=True):
@@ -49,7 +41,7 @@ def _class_of_rule(training: TrainingGraph, node: Node, rule: Rule) -> str | Non
 
 def data_parallel(training: TrainingGraph, sharded_state: bool) -> Restriction | None:
     """Every call that can be cut along the batch is; parameters are replicated, or all sharded (ZeRO)."""
-    batch = batch_class(training)
+    batch = training.batch
     if batch is None:
         return None
     by_batch = {
@@ -73,7 +65,7 @@ def data_parallel(training: TrainingGraph, sharded_state: bool) -> Restriction |
 
 def tensor_parallel(training: TrainingGraph) -> Restriction | None:
     """Nothing is cut along the batch."""
-    batch = batch_class(training)
+    batch = training.batch
     if batch is None:
         return None
     return Restriction(lambda node, rule: _class_of_rule(training, node, rule) != batch)

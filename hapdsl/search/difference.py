@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from hapdsl.cost.comparison import anywhere
+from hapdsl.cost.comparison import anywhere, operands
 from hapdsl.cost.pricing import Line
 from hapdsl.graph.program import Instruction
 from hapdsl.graph.training import TrainingGraph
@@ -103,12 +103,10 @@ def _parts(training: TrainingGraph, lines: Iterable[Line]) -> dict[object, _Part
         if not seconds:
             continue
         if instruction.is_collective:
-            sizes = [training.tensors[v.tensor].bytes for v in instruction.inputs]
-            whole = sum(sizes) or 1
-            for source, target, size in zip(instruction.inputs, instruction.outputs, sizes, strict=True):
+            for source, target, each in operands(training, instruction, seconds):
                 name, p, q = anywhere(target.tensor), source.placement[0], target.placement[0]
                 text, short = f"{name}@{q} = {instruction.op}({name}@{p})", f"{instruction.op} {name}@{p} -> {q}"
-                part = _Part("communication", target.tensor, str(q), text, short, seconds * size / whole)
+                part = _Part("communication", target.tensor, str(q), text, short, each)
                 _add(found, (target.tensor, p, q, instruction.section), part)
         else:
             made, text = instruction.outputs[0], written(instruction)

@@ -19,7 +19,6 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.baselines import baselines as find_baselines
-from hapdsl.search.baselines import batch_class
 from hapdsl.search.clock import Clock
 from hapdsl.search.pairs import Pair, Pairs, shares_key
 from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
@@ -137,7 +136,7 @@ class _Planner:
         n = len(self.cluster)
         speeds = self.cluster.speeds("f32")
         by_speed, even = proportional(self.training, speeds), proportional(self.training, np.ones(n))
-        batch = batch_class(self.training)
+        batch = self.training.batch
         wanted = [by_speed, {**even, batch: by_speed[batch]} if batch is not None else even, even]
         wanted.append(proportional(self.training, np.minimum(self.cluster.memories, 1e18)))
         if len(self.cluster.kinds()) > 1 and speeds.max() > speeds.min():

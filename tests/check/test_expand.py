@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hapdsl.check.expand import batch_class, expand
+from hapdsl.check.expand import expand
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.cost.evaluate import evaluate
@@ -75,7 +75,7 @@ def test_in_numbers_it_is_one_device(name: str) -> None:
 def test_the_batch_is_cut_by_speed_within_each_node(name: str) -> None:
     found = plan(name)
     program = expand(found.program, SPEEDS[2])
-    batch = batch_class(found.graph)
+    batch = found.graph.batch
     assert batch is not None
     outer = found.program.layout.shares[batch][(0,)]
     rows = program.layout.shares[batch][(0, 1)].reshape(4, 2)

@@ -106,6 +106,7 @@ WRONG: list[tuple[str, int, int, str]] = [
     ("HAP235", 3, 5, inside("frozen w : bf16[d] master f32")),
     ("HAP235", 3, 5, inside("param w : f32[d] master bf16")),
     ("HAP235", 3, 5, inside("param w : bf16[d] master i64")),
+    ("HAP236", 2, 5, "model m(n = 1000000000000000000) {\n    input x : f32[n]\n    y = relu(x)\n    output y\n}"),
     # shapes are reported where the call stands
     ("HAP301", 3, 9, inside("y = conv2d(x, x)")),
     ("HAP301", 5, 26, inside("param w : f32[d]", tail=TRAIN.replace("sgd()", "adam(lr = x)"))),

@@ -16,8 +16,12 @@ def earliest(
     devices: int,
     moves: Callable[[State, Clock], Iterable[tuple[State, Clock]]],
     reached: Callable[[State], bool],
+    late: Callable[[], bool] = lambda: False,
 ) -> tuple[float, int]:
-    """Seconds until the last device is at the first state that is `reached`, and how many states were looked at."""
+    """Seconds until the last device is at the first state that is `reached`, and how many states were looked at.
+
+    Raises TimeoutError, with the latter, once it is `late`.
+    """
     count = itertools.count()  # breaks ties: first come, first served
     zero: Clock = (0.0,) * devices
     heap = [(0.0, next(count), state, zero) for state in starts]
@@ -28,6 +32,8 @@ def earliest(
         if clock not in known[state]:
             continue  # something better has come since
         popped += 1
+        if late():
+            raise TimeoutError(popped)
         if reached(state):
             return total, popped
         for following, later in moves(state, clock):

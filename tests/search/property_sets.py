@@ -12,6 +12,7 @@ only those are kept that no other is before on every device. Dijkstra by the slo
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -109,9 +110,13 @@ class PropertySets:
 
     # -- the search --------------------------------------------------------------------
 
-    def cheapest(self) -> float:
-        """Seconds of the cheapest program."""
-        total, self.popped = earliest(self.starts(), self.devices, self.moves, self.reached)
+    def cheapest(self, late: Callable[[], bool] = lambda: False) -> float:
+        """Seconds of the cheapest program. Raises TimeoutError once it is `late`."""
+        try:
+            total, self.popped = earliest(self.starts(), self.devices, self.moves, self.reached, late)
+        except TimeoutError as stopped:
+            (self.popped,) = stopped.args
+            raise
         return total
 
     def moves(self, state: State, clock: Clock) -> list[tuple[State, Clock]]:

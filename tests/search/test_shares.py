@@ -12,7 +12,7 @@ from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.search.baselines import batch_class, data_parallel
+from hapdsl.search.baselines import data_parallel
 from hapdsl.search.eliminate import eliminate
 from hapdsl.search.planner import plan
 from hapdsl.search.sharemodel import ShareModel, propose
@@ -48,7 +48,7 @@ def cuts_of(units: int, devices: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("model", MODELS)
 def test_proposals_and_moves_reach_the_best_of_a_grid(model: str, machines: str) -> None:
     graph, made, program = written(model, machines)
-    batch = batch_class(graph)
+    batch = graph.batch
     assert batch == "batch" and graph.classes[batch].units == GRID
     stages = Stages(program, made)
     others = {c: s for c, s in shares_of(program.layout).items() if c != batch}
