@@ -204,8 +204,8 @@ class _Planner:
     def shares(self, pair: Pair) -> Shares:
         """Better shares for a program: proposals of the linear program, then moves of units.
 
-        The synchronous cost is priced over merged stages; where the overlapped cost is asked for, or memory is short, by
-        the whole evaluator. The answer is priced by that evaluator in any case.
+        The synchronous cost is priced over merged stages; what looks better must also fit, where memory isn't plenty. The overlapped cost is
+        priced by the whole evaluator, and so is the answer in any case.
         """
         candidate = pair.candidate()
         cost = candidate.cost
@@ -217,7 +217,18 @@ class _Planner:
             return (np.inf if found is None else found.seconds), stages.seconds(shares)[1]
 
         roomy = bool((cost.memory_bytes * 2 <= cost.capacity_bytes).all())
-        price = stages.seconds if self.objective == "sync" and roomy else exactly
+        least = np.inf
+
+        def merged(shares: Shares) -> tuple[float, np.ndarray]:
+            nonlocal least
+            seconds, busy = stages.seconds(shares)
+            if seconds < least:
+                if not roomy and not self.pairs.fits(self.under(pair.choice, shares)):
+                    return np.inf, busy
+                least = seconds
+            return seconds, busy
+
+        price = merged if self.objective == "sync" else exactly
 
         def look(shares: Shares) -> tuple[float, np.ndarray]:
             key = shares_key(shares)
