@@ -7,6 +7,7 @@ When one fails, the others are ended by their ids and the failure says which one
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import multiprocessing
@@ -15,7 +16,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import connection
@@ -82,21 +84,43 @@ def launch(
     context: Any = multiprocessing.get_context(method or start_method())
     pipes: list[Any] = []
     children: list[Any] = []
+    store: Any = None
     try:
-        for rank in range(processes):
-            ours, theirs = context.Pipe()
-            setting = Setting(rank, processes, timeout_s, dict(environment or {}), os.getpid())
-            child = context.Process(target=_child, args=(theirs, setting, work, tuple(arguments)), daemon=True)
-            child.start()
-            theirs.close()
-            pipes.append(ours)
-            children.append(child)
+        with _nothing_collected():
+            for rank in range(processes):
+                ours, theirs = context.Pipe()
+                setting = Setting(rank, processes, timeout_s, dict(environment or {}), os.getpid())
+                child = context.Process(target=_child, args=(theirs, setting, work, tuple(arguments)), daemon=True)
+                child.start()
+                theirs.close()
+                pipes.append(ours)
+                children.append(child)
         store = dist.TCPStore(ADDRESS, 0, processes, is_master=True, wait_for_workers=False)
         for ours in pipes:
-            ours.send_bytes(str(store.port).encode())
+            with suppress(OSError):  # it died already: the watch sees the end of its pipe and says why
+                ours.send_bytes(str(store.port).encode())
         _Watch(pipes, children, receive, names or [f"rank {r}" for r in range(processes)]).run()
     finally:
         end(children)
+        store = None  # a traceback holds this frame, and with it a thread that the next launch would fork beside
+        for ours in pipes:
+            ours.close()
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """No garbage is collected while ranks are forked.
+
+    An object with a thread (an earlier launch's store in a cycle, a user's) must not be destroyed in a forked child, where
+    its thread isn't: that is a segmentation fault. The child then lets go of nothing it has inherited (`_child`).
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -123,6 +147,8 @@ def start_method() -> str:
 
 def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments: tuple[Any, ...]) -> None:
     """A rank's life: meet the others, work, and say what went wrong if something did."""
+    gc.freeze()  # what came from the parent stays, garbage too (see `_nothing_collected`)
+    gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)

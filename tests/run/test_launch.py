@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import connection
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from hapdsl.lang.diagnostics import HapError, error
+from hapdsl.run import launch as launching
 from hapdsl.run.launch import launch
 
 ROOT = Path(__file__).parents[2]
@@ -118,6 +122,69 @@ def test_ranks_that_will_not_end_are_ended():
     with pytest.raises(HapError, match="over"):
         launch(sleeps, 2, receive=seen, method="fork")
     assert time.monotonic() - start < 10 and seen.gone()
+
+
+def test_a_rank_that_dies_before_it_has_met_the_others_is_named(monkeypatch):
+    """Its pipe is broken when the parent wants to tell it the port: made certain by waiting for its end."""
+    child, store = launching._child, dist.TCPStore
+
+    def dying(pipe, setting, work, arguments):
+        if setting.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        child(pipe, setting, work, arguments)
+
+    def later(*arguments, **named):
+        if named["is_master"] and len(ranks := multiprocessing.active_children()) == 3:
+            connection.wait([rank.sentinel for rank in ranks])
+        return store(*arguments, **named)
+
+    monkeypatch.setattr(launching, "_child", dying)
+    monkeypatch.setattr(dist, "TCPStore", later)
+    with pytest.raises(HapError, match=r"process 1 \(slow\) failed: it was ended by signal 9 \(SIGKILL\)") as stop:
+        launch(add_up, 3, receive=Pids(), names=["fast", "slow", "slower"], method="fork")
+    assert stop.value.diagnostics[0].code == "HAP720"
+
+
+class Threaded:
+    """In a cycle, like what a traceback holds; to destroy it in a forked child is a crash, as for a store of torch's."""
+
+    def __init__(self):
+        self.own, self.pid = self, os.getpid()
+
+    def __del__(self):
+        if os.getpid() != self.pid:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_ranks_let_go_of_nothing_that_they_inherit():
+    def work(reporter):
+        gc.collect()
+        reporter.send("collected", enabled=gc.isenabled())
+
+    Threaded()
+    seen = Pids()
+    launch(work, 2, receive=seen, method="fork")
+    assert [h["enabled"] for _, h, _ in seen.values] == [True, True] and gc.isenabled()
+
+
+def test_a_failed_launch_keeps_no_store():
+    """Else the next launch forks beside its thread."""
+    kept = []
+    store = dist.TCPStore
+
+    class Seen(store):
+        def __del__(self):
+            kept.remove(id(self))
+
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            if named["is_master"]:
+                kept.append(id(self))
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(HapError, match="disk is full") as stop:
+        patch.setattr(dist, "TCPStore", Seen)
+        launch(dies, 2, (1, "raise"), Pids(), method="fork")
+    assert stop.value.__traceback__ is not None and not kept
 
 
 def test_a_receiver_that_fails_ends_the_ranks():
