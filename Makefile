@@ -6,13 +6,14 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
             && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test check lint types contracts pytest bench clean
+.PHONY: help demo test check lint types contracts pytest bench theory clean
 
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
 	@echo 'make test    set up, then make check'
 	@echo 'make check   ruff, mypy, import-linter, pytest (in an environment that is set up)'
 	@echo 'make bench   measure the search anew and rewrite the tables of docs/performance.md (an hour or two)'
+	@echo 'make theory  write docs/theory.md, the reference of all operators, anew from their declarations'
 	@echo 'make clean   remove what the above made'
 
 demo: $(VENV)/.demo
@@ -37,6 +38,9 @@ pytest:
 
 bench:
 	$(BIN)/python -m benchmarks.search
+
+theory:
+	$(BIN)/python -m hapdsl.theory.reference docs/theory.md
 
 # -- set-up ----------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ goes to the end of its hundred.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.explained.clusters import CLUSTERS
@@ -27,12 +28,13 @@ CODES: dict[str, Explanation] = {
 }  # fmt: skip
 
 
-def explain(code: str) -> str:
-    """The explanation of a code as plain text. Raises HapError HAP890 for an unknown one."""
+def explain(code: str, operators: Iterable[str] = ()) -> str:
+    """The explanation of a code as plain text. Raises HapError HAP890 for an unknown one; names of `operators` may be meant, too."""
     key = code.strip().upper()
     if key not in CODES:
-        close = difflib.get_close_matches(key, CODES, 3)
-        raise error("HAP890", f"there is no code {code.strip()[:20]}", help=f"close to it: {', '.join(close)}" if close else "codes read like HAP101")  # fmt: skip
+        close = difflib.get_close_matches(key, CODES, 3) or difflib.get_close_matches(code.strip(), list(operators), 3)
+        help = f"close to it: {', '.join(close)}" if close else "codes read like HAP101, operators are listed in docs/theory.md"
+        raise error("HAP890", f"there is no code or operator {code.strip()[:20]}", help=help)
     found = CODES[key]
     parts = [f"{key}: {found.title}", "", found.text]
     for label, example in (("Wrong:", found.example_bad), ("Right:", found.example_good)):

@@ -13,15 +13,21 @@ from hapdsl.theory.ops import OpDecl, declare
 
 
 @lru_cache(maxsize=1)
-def standard() -> dict[str, OpDecl]:
-    """All operators of the standard theory by name, in the order of the files."""
-    ops: list[nodes.Op] = []
+def blocks() -> dict[str, tuple[nodes.Op, ...]]:
+    """The declarations of the standard theory as they stand in its files, by the name of the file without its ending."""
     folder = resources.files("hapdsl.theory")
+    found: dict[str, tuple[nodes.Op, ...]] = {}
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.name.endswith(".hap"):
             tree = parse(entry.read_text(encoding="utf-8"), file=f"theory/{entry.name}")
-            ops.extend(item for item in tree.items if isinstance(item, nodes.Op))
-    return declare_all(ops)
+            found[entry.name.removesuffix(".hap")] = tuple(item for item in tree.items if isinstance(item, nodes.Op))
+    return found
+
+
+@lru_cache(maxsize=1)
+def standard() -> dict[str, OpDecl]:
+    """All operators of the standard theory by name, in the order of the files."""
+    return declare_all(op for ops in blocks().values() for op in ops)
 
 
 def declare_all(ops: Iterable[nodes.Op]) -> dict[str, OpDecl]:

@@ -6,7 +6,8 @@ from hapdsl.lang.explained.explanation import Explanation
 
 VIEWS: dict[str, Explanation] = {
     "HAP890": Explanation(
-        "an unknown code", "`hapdsl explain` knows the codes that stand in diagnostics, such as HAP101."
+        "an unknown code or operator",
+        "`hapdsl explain` knows the codes that stand in diagnostics, such as HAP101, and the operators of the standard theory, such as matmul.",
     ),
     "HAP850": Explanation("a command line that can't be read", "`hapdsl COMMAND --help` shows what a command takes."),
     "HAP851": Explanation(
