@@ -72,13 +72,19 @@ def lookup(table: Mapping[str, _Entry], op: str, dtype: str) -> _Entry | None:
 class Curve:
     """Measured seconds at some sizes in bytes, both ascending: straight lines between the points and beyond the last.
 
-    Below the first point the first line goes on, but never under zero.
+    Below the first point the first line goes on, but never under zero. Of a collective that was measured with uneven shares, too, `tables` holds
+    its curves by skew (how many times an even share the largest one is), ascending, and `points` lie on or below all of them.
     """
 
     points: tuple[tuple[float, float], ...]
+    tables: tuple[tuple[float, Curve], ...] = ()
 
-    def seconds(self, size: float) -> float:
-        """Seconds at `size` bytes."""
+    def seconds(self, size: float, skew: float | None = None) -> float:
+        """Seconds at `size` bytes. Between the skews that were measured straight lines, beyond them the nearest."""
+        if skew is not None and self.tables:
+            return float(
+                np.interp(skew, [s for s, _ in self.tables], [curve.seconds(size) for _, curve in self.tables])
+            )
         xs, ys = zip(*self.points, strict=True)
         k = min(max(int(np.searchsorted(xs, size, side="right")), 1), len(xs) - 1)
         slope = (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
@@ -94,10 +100,19 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class OpCurve:
-    """Measured seconds of an operator on one device, launch included, by its FLOP or (`bytes`) by the bytes that it reads and writes."""
+    """Measured seconds of an operator on one device, launch included, by its FLOP or (`bytes`) by the bytes that it reads and writes.
+
+    Where it was measured by both, `other` is the second curve: the larger of both counts.
+    """
 
     curve: Curve
     bytes: bool = False
+    other: OpCurve | None = None
+
+    def at(self, flops: Floats, moved: Floats) -> Floats:
+        """Seconds for arrays of FLOP and of bytes."""
+        found = self.curve.at(moved if self.bytes else flops)
+        return found if self.other is None else np.maximum(found, self.other.at(flops, moved))
 
 
 def _together(devices: Sequence[Device], name: str) -> Device:

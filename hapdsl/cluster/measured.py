@@ -1,4 +1,12 @@
-"""`measured` tables: what a profile saw of a collective, or of an operator on one kind of device."""
+"""`measured` tables: what a profile saw of a collective, or of an operator on one kind of device.
+
+    measured all_gather_grouped        { 1 MiB = 3 ms, 64 MiB = 140 ms }    # even shares
+    measured all_gather_grouped at 3.2 { 1 MiB = 4 ms, 64 MiB = 190 ms }    # the largest share is 3.2 times an even one
+    measured matmul on v100            { 1 MFLOP = 12 us, 1 GFLOP = 110 us }
+    measured matmul on v100            { 1 MiB = 14 us, 64 MiB = 190 us }   # by bytes as well: the larger counts
+
+`hapdsl.cluster.describe` writes them.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +20,49 @@ from hapdsl.lang.nodes import Quantity, Span
 
 # A collective as such (then the table holds for all its methods), or one method of it.
 MEASURABLE = (*METHODS, *(f"{kind}_{method}" for kind, methods in METHODS.items() for method in methods))
-MOST_BYTES, MOST_SECONDS = 1e18, 1e6
+MOST_BYTES, MOST_SECONDS, MOST_SKEWED = 1e18, 1e6, 1e5
+BEYOND = 1e3
 
 
 def read_measured(statements: Sequence[nodes.Measured], report: Report) -> dict[str, Curve]:
     """Curves by collective, of the statements without `on`. Reports HAP403 a collective measured twice, HAP408 a point out of range,
     HAP414 too few points or points that don't grow, HAP415 an unknown collective, HAP418 sizes in bits."""
-    found: dict[str, Curve] = {}
+    found: dict[str, dict[float, Curve]] = {}
     for statement in statements:
         kind = statement.kind
+        skew = 1.0 if statement.skew is None else float(statement.skew)
         if statement.device is not None:
             continue
         if kind not in MEASURABLE:
             known = f"known: {', '.join(METHODS)} and their methods; an operator is measured on a device: `measured {kind} on …`"
             report.add("HAP415", f"there is no collective '{kind}'", statement.span, known)
-        elif kind in found:
-            report.add("HAP403", f"'{kind}' is measured twice", statement.span, "keep one table")
+        elif skew in found.get(kind, ()):
+            report.add(
+                "HAP403",
+                f"'{kind}' is measured twice",
+                statement.span,
+                "keep one table, or say `at` which skew the other was measured",
+            )
+        if statement.skew is not None and (kind in METHODS or kind.startswith("all_reduce")):
+            help = "leave `at` out, or name a method: `measured all_gather_grouped at 2.5 { … }`"
+            report.add("HAP415", f"'{kind}' isn't measured by its shares", statement.span, help)
+        elif not 1 <= skew <= MOST_SKEWED:
+            limits = f"1 (even) to {MOST_SKEWED:g}: how many times an even share the largest one is"
+            report.add("HAP408", f"measured {kind}: a skew is out of range", statement.span, limits)
         points = _points(statement, report)
         if points is not None and _grows(statement, points, report):
-            found.setdefault(kind, Curve(points))
-    return found
+            found.setdefault(kind, {}).setdefault(skew, Curve(points))
+    return {kind: _joined(curves) for kind, curves in found.items()}
+
+
+def _joined(curves: dict[float, Curve]) -> Curve:
+    """One curve of those by skew. Its own points lie on or below all of them, so that bounds made of it hold for any shares."""
+    if len(curves) == 1:
+        return next(iter(curves.values()))
+    sizes = sorted({size for curve in curves.values() for size, _ in curve.points})
+    sizes = [sizes[0] / BEYOND, *sizes, sizes[-1] * BEYOND]  # beyond the tables, too, it is the least that counts
+    least = tuple((size, min(curve.seconds(size) for curve in curves.values())) for size in sizes)
+    return Curve(least, tuple(sorted(curves.items())))
 
 
 def read_operators(
@@ -51,14 +82,17 @@ def read_operators(
         if statement.device not in kinds:
             known = f"known: {', '.join(kinds) or 'none is declared'}"
             report.add("HAP402", f"there is no device '{statement.device}'", statement.span, known)
+        if statement.skew is not None:
+            report.add("HAP415", f"'{statement.kind}' has no shares on one device", statement.span, "leave `at` out")
         curves = found.setdefault(statement.device, {})
-        if statement.kind in curves:
-            message = f"'{statement.kind}' is measured twice on '{statement.device}'"
-            report.add("HAP403", message, statement.span, "keep one table")
         in_flop = bool(statement.points) and units.dimension_of(statement.points[0][0].unit) == "FLOP"
+        before = curves.get(statement.kind)
+        if before is not None and (before.other is not None or before.bytes != in_flop):
+            message = f"'{statement.kind}' is measured twice on '{statement.device}'"
+            report.add("HAP403", message, statement.span, "keep one table by FLOP and one by bytes")
         points = _points(statement, report, "FLOP" if in_flop else "memory")
         if points is not None and _grows(statement, points, report):
-            curves.setdefault(statement.kind, OpCurve(Curve(points), not in_flop))
+            curves[statement.kind] = OpCurve(Curve(points), not in_flop, before)
     return found
 
 

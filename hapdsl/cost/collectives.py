@@ -67,7 +67,9 @@ def collective_seconds(
     if cluster.measured and n == len(cluster):  # a curve was measured with all devices, so it says nothing about fewer
         curve = cluster.measured.get(f"{kind}_{method}")
         if curve is not None:
-            return curve.seconds(_moved(kind, method, largest, total, n))
+            return curve.seconds(
+                _moved(kind, method, largest, total, n), n * largest / total if total and largest else 1.0
+            )
         curve = cluster.measured.get(kind)
         if curve is not None:  # of all methods; shares that differ count as if each were the largest
             return curve.seconds(_moved(kind, "", largest, total, n))

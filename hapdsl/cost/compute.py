@@ -46,9 +46,9 @@ def compute_seconds(
     moved = np.asarray(input_bytes) + np.asarray(output_bytes)
     seconds: Floats = np.maximum(flops / reach.speeds, moved / reach.bandwidths) + cluster.launches
     for devices, measured in reach.curves:
-        size = np.broadcast_to(moved if measured.bytes else flops, len(cluster))[devices]
+        sizes = [np.broadcast_to(x, len(cluster))[devices] for x in (flops, moved)]
         peak = np.maximum(flops / cluster.speeds(dtype), moved / cluster.bandwidths)[devices]
-        seconds[devices] = np.maximum(peak, measured.curve.at(size))
+        seconds[devices] = np.maximum(peak, measured.at(*sizes))
     for length in lengths.values():
         seconds = np.where(np.asarray(length) == 0, 0.0, seconds)
     return seconds

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lark import Token
+
 from hapdsl.lang import nodes as n
 from hapdsl.lang.build_base import Base, Children
 
@@ -68,8 +70,12 @@ class ClusterRules(Base):
         return n.Quantity(-self._number(c[1]), str(c[2]), span=self._all(c))
 
     def measured(self, c: Children) -> n.Measured:
-        device = c[2][1] if isinstance(c[2], tuple) else None
-        return n.Measured(str(c[1]), self._kept(c[2 + (device is not None) :]), device, span=self._all(c))
+        opening = next(i for i, x in enumerate(c) if i > 1 and isinstance(x, Token))
+        said = dict(c[2:opening])
+        return n.Measured(str(c[1]), self._kept(c[opening:]), said.get("on"), said.get("at"), span=self._all(c))
+
+    def skew(self, c: Children) -> tuple[str, float]:
+        return "at", self._number(c[1])
 
     def point(self, c: Children) -> tuple[n.Quantity, n.Quantity]:
         return c[0], c[2]

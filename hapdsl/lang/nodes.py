@@ -450,7 +450,8 @@ class Network(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Measured(Statement):
-    """`measured kind [on device] { 1 MiB = 3 ms, ... }`: a collective, or an operator on one kind of device."""
+    """`measured kind [on device] [at skew] { 1 MiB = 3 ms, ... }`: a collective (where the largest share is `skew` times an even one), or
+    an operator on one kind of device."""
 
     kind: str
     points: tuple[tuple[Quantity, Quantity], ...]
@@ -469,6 +470,7 @@ class Cluster(Block):
 @dataclass(frozen=True, slots=True)
 class Mesh(Statement):
     """`mesh nodes = 2, devices = 4`; without it a program has one axis, `devices`."""
+    skew: float | None = None
 
     axes: tuple[tuple[str, int], ...]
 

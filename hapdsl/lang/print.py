@@ -167,7 +167,7 @@ def _row(statement: n.Statement, pad: int) -> Row:
             return Row(f"network {_parts(parts, link)}")
         case n.Measured(kind=kind, points=points, device=device):
             shown = ", ".join(f"{inline(size)} = {inline(time)}" for size, time in points)
-            what = f"measured {kind}{f' on {device}' if device else ''}"
+            what = f"measured {kind}{f' on {device}' if device else ''}{f' at {number(skew)}' if skew is not None else ''}"
             return Row(f"{what} {{ {shown} }}" if points else f"{what} {{ }}")
         case n.Shares() | n.Ratio():
             return _dealt(statement)

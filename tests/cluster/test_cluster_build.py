@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hapdsl.cluster import Cluster, Hop, Host, Link, build, guess, with_devices
+from hapdsl.cost import collective_seconds
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.load import load
@@ -323,3 +325,51 @@ def test_a_device_that_no_node_has_is_a_warning() -> None:
     )
     assert len(built) == 1
     assert [(d.code, d.severity, d.span.line) for d in report] == [("HAP416", "warning", 3)]
+
+
+# -- tables by skew ------------------------------------------------------------------------
+
+
+def grouped(tables: str) -> Cluster:
+    return lab(f"cluster lab {{\n{DEVICE}\nnode n = 4 * d {OVER}\n{tables}\n}}")
+
+
+def test_a_method_measured_at_several_skews_is_priced_between_them() -> None:
+    even = "measured all_gather_grouped { 1 MB = 1 ms, 3 MB = 3 ms }"
+    cluster = grouped(f"{even}\nmeasured all_gather_grouped at 3 {{ 1 MB = 2 ms, 3 MB = 5 ms }}")
+
+    def price(shares: list[float]) -> float:
+        return collective_seconds("all_gather", "grouped", shares, sum(shares), cluster)
+
+    assert price([5e5] * 4) == pytest.approx(2e-3)
+    assert price([1.5e6, 5e5, 0, 0]) == pytest.approx(3.5e-3)  # 3 times an even share
+    assert price([1e6, 1e6, 0, 0]) == pytest.approx((2e-3 + 3.5e-3) / 2)  # halfway
+    assert price([2e6, 0, 0, 0]) == pytest.approx(3.5e-3)  # nothing was measured beyond
+    curve = cluster.measured["all_gather_grouped"]
+    sizes = np.geomspace(1e4, 1e9, 50)
+    assert all(curve.seconds(s) <= min(c.seconds(s) for _, c in curve.tables) + 1e-15 for s in sizes)
+
+
+@pytest.mark.parametrize(
+    ("tables", "code"),
+    [
+        (f"measured all_gather_grouped at 0.5 {{ {TABLE} }}", "HAP408"),
+        (f"measured all_gather_grouped at 2 {{ {TABLE} }}\nmeasured all_gather_grouped at 2 {{ {TABLE} }}", "HAP403"),
+        (f"measured all_reduce at 2 {{ {TABLE} }}", "HAP415"),
+        (f"measured matmul on d at 2 {{ {TABLE} }}", "HAP415"),
+    ],
+)
+def test_a_skew_that_can_t_be(tables: str, code: str) -> None:
+    with pytest.raises(HapError) as stop:
+        grouped(tables)
+    assert [d.code for d in stop.value.diagnostics] == [code]
+
+
+def test_an_operator_measured_by_flop_and_by_bytes_costs_the_larger() -> None:
+    cluster = grouped(
+        "measured matmul on d { 1 MFLOP = 1 ms, 2 MFLOP = 2 ms }\nmeasured matmul on d { 1 MB = 3 ms, 2 MB = 4 ms }"
+    )
+    curve = cluster.devices[0].curves["matmul"]
+    assert curve.at(np.array([1e6, 1e7]), np.array([1e6, 1e6])).tolist() == pytest.approx([3e-3, 1e-2])
+    with pytest.raises(HapError):
+        grouped("\n".join(f"measured matmul on d {{ 1 MFLOP = {k} ms, 2 MFLOP = 2 ms }}" for k in (1, 2)))

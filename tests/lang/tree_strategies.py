@@ -168,6 +168,7 @@ _rule = st.builds(n.Rule, several(name), expression)
 op_statement = st.one_of(
     statement(n.Sum, several(name)), statement(n.Whole, several(name)), statement(n.Linear, several(name)),
     statement(n.Size, name, expression), statement(n.Flops, expression), statement(n.Grad, several(_rule)),
+    statement(n.Training, several(_rule)), statement(n.Evaluation, several(_rule)),
     statement(n.Torch, string), statement(n.Dtype, name, name), statement(n.Notation, name),
     statement(n.At, name, expression), statement(n.Order, name, expression),
 )  # fmt: skip
@@ -190,7 +191,7 @@ cluster_statement = st.one_of(
     device,
     statement(n.HostNode, name, several(_part), any_number(setting), any_number(setting)),
     statement(n.Network, several(_part), any_number(setting)),
-    statement(n.Measured, name, any_number(st.tuples(quantity, quantity)), st.none() | name),
+    statement(n.Measured, name, any_number(st.tuples(quantity, quantity)), st.none() | name, st.none() | number.map(lambda x: abs(x.value))),
 )
 cluster = block(n.Cluster, cluster_statement, name=name)
 

@@ -80,7 +80,8 @@ CLUSTERS: dict[str, Explanation] = {
     "HAP415": Explanation(
         "an unknown collective",
         "Measured are all_reduce, all_gather, reduce_scatter, all_to_all, or one method of them: all_reduce_ring, "
-        "all_gather_grouped, reduce_scatter_hierarchical and so on. An operator is measured on a kind of device.",
+        "all_gather_grouped, reduce_scatter_hierarchical and so on. A method may have a table for uneven shares as well (`at 2.5`: the largest "
+        "is 2.5 times an even one). An operator is measured on a kind of device.",
         "measured matmul { 1 GFLOP = 90 us, 8 GFLOP = 640 us }",
         "measured matmul on v100 { 1 GFLOP = 90 us, 8 GFLOP = 640 us }",
     ),
