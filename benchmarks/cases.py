@@ -66,6 +66,7 @@ def cases() -> Iterator[Case]:
         yield Case("models", "plan", model, settings=settings)
     yield Case("sketch", "sketch", "gpt", settings={"layers": 24}, method="a pin")
     yield Case("sketch", "sketch", "gpt", settings={"layers": 24}, method="a pin and the plan's shares")
+    yield Case("sketch", "sketch", "gpt", settings={"layers": 24}, method="a pin, the plan at hand")
     depths: dict[str, tuple[int | None, ...]] = {"mlp": (None,), "gpt": (1, 4, 24)}
     for model, each in depths.items():
         for deep in each:

@@ -78,7 +78,13 @@ def complete(
         raise HapError(*checked.diagnostics)
     training, layout = checked.program.graph, checked.program.layout
     if len(layout.mesh) > 1:
-        raise error("HAP604", f"'{tree.name}' is on a mesh of {len(layout.mesh)} axes", tree.span, "the search is on one axis", 1)
+        raise error(
+            "HAP604",
+            f"'{tree.name}' is on a mesh of {len(layout.mesh)} axes",
+            tree.span,
+            "the search is on one axis",
+            1,
+        )
     found = decisions(tree, checked)
     fixed = {c: layout.shares[c][(0,)] for c in training.classes if c not in checked.free}
     restriction = restrict(training, found)
@@ -98,7 +104,7 @@ def complete(
         )
     except HapError as problem:
         if problem.diagnostics[0].code == "HAP602" and found:
-            raise _contradiction(training, found, cluster) from None
+            raise contradiction(training, found, cluster) from None
         raise
     made.program.cluster, made.program.model_args = tree.cluster or cluster.name, checked.program.model_args
     return made
@@ -124,8 +130,18 @@ def decisions(tree: nodes.Program, checked: Checked) -> list[Decision]:
 
 def _value(training: TrainingGraph, pattern: Pattern, span: nodes.Span) -> Decision:
     kind = "held" if training.tensors[pattern.tensor].kind == "state" else "value"
-    if training.tensors[pattern.tensor].kind in LOADED_ONLY and pattern.placement[0] is not None and pattern.placement[0].kind == "P":
-        raise error("HAP605", f"'{pattern.tensor}' is loaded, and nothing is loaded as partial sums", span, "pin it at R or a shard", 1)
+    if (
+        training.tensors[pattern.tensor].kind in LOADED_ONLY
+        and pattern.placement[0] is not None
+        and pattern.placement[0].kind == "P"
+    ):
+        raise error(
+            "HAP605",
+            f"'{pattern.tensor}' is loaded, and nothing is loaded as partial sums",
+            span,
+            "pin it at R or a shard",
+            1,
+        )
     return Decision(span, kind, pattern.tensor, target=pattern.placement[0])
 
 
@@ -140,7 +156,13 @@ def _line(line: nodes.Line, placed: PlacedLine, checked: Checked) -> list[Decisi
     if line.function in (*COLLECTIVES, "partial") or (line.function in LOCAL and same):
         words = {a.name: a.value.id for a in line.args if isinstance(a.value, nodes.Name)}
         if "dtype" in words:
-            raise error("HAP605", "the search sends floats as they are", line.span, "take `dtype` away, or write the whole program", 1)
+            raise error(
+                "HAP605",
+                "the search sends floats as they are",
+                line.span,
+                "take `dtype` away, or write the whole program",
+                1,
+            )
         method = words.get("method")
         pairs = [(i.tensor, i.placement[0], o.placement[0]) for i, o in zip(inputs, outputs, strict=True)]
         return [_conversion(training, line, t, p, q, method) for t, p, q in pairs]
@@ -232,7 +254,7 @@ def _feasible(training: TrainingGraph, restriction: Restriction, cluster: Cluste
     return eliminate(space.graph, weights, order=structure.order).feasible
 
 
-def _contradiction(training: TrainingGraph, found: Sequence[Decision], cluster: Cluster) -> HapError:
+def contradiction(training: TrainingGraph, found: Sequence[Decision], cluster: Cluster) -> HapError:
     """A smallest set of lines that can't stand together, by leaving out one after the other."""
     for d in found:
         if not _feasible(training, restrict(training, [d]), cluster):

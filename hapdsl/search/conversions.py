@@ -32,6 +32,10 @@ class Conversions:
         self._prices: dict[tuple[int, Placement, Placement], float] = {}
         self._routes: dict[tuple[int, Placement, Offer], Route | None] = {}
 
+    def share(self, other: Conversions) -> None:
+        """Remember together with those of another structure that has the same kinds, under the same shares."""
+        self._prices, self._routes = other._prices, other._routes
+
     @cached_property
     def split(self) -> Split:
         return Split(self.cluster, self.buckets.smallest)

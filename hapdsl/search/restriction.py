@@ -31,6 +31,10 @@ class Wish:
         """Do a given placement and an offered set have all that is wanted?"""
         return given not in self.made and all(p == given or p in offer for p in self.wanted)
 
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal wishes."""
+        return (self.made, self.wanted, tuple(sorted(self.sources.items())), tuple(sorted(self.methods.items())))
+
 
 NOTHING = Wish()
 

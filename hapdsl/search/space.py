@@ -49,7 +49,8 @@ class Space:
     take together, so at least any mean of these. `timed` are the components whose prices add up to one.
 
     With `memory`, each group has more components (`footprint`), `held`, whose prices are seconds per memory of the
-    device. `structure` may be passed on from another space of the same graph and restriction.
+    device. `structure` may be passed on from another space of the same graph and restriction; `like` is a space whose structure has the
+    same kinds, with the same shares, cluster, objective and `memory`: what it has priced is priced.
     """
 
     def __init__(
@@ -62,11 +63,14 @@ class Space:
         structure: Structure | None = None,
         memory: bool = False,
         graded: bool = False,
+        like: Space | None = None,
     ) -> None:
         self.training, self.layout, self.cluster, self.objective = training, layout, cluster, objective
         self.structure = structure or Structure(training, restriction)
-        self.pricer = Pricer(training, layout, cluster, self.structure.numbers)
+        self.pricer = Pricer(training, layout, cluster, self.structure.numbers) if like is None else like.pricer
         self.conversions = self.make_conversions()
+        if like is not None:
+            self.conversions.share(like.conversions)
         self.rules, self.offers, self.holds = self.structure.rules, self.structure.offers, self.structure.holds
         self.rule_variable, self.offer_variable = self.structure.rule_variable, self.structure.offer_variable
         self.groups = self.alike()
@@ -74,7 +78,7 @@ class Space:
         self.held = range(len(self.timed), len(self.timed) + footprint.MOMENTS * len(self.groups) * memory)
         self.graph = self.structure.base.copy()
         self.graded = graded
-        self._tables: dict[object, Table] = {}
+        self._tables: dict[object, Table] = {} if like is None else like._tables
         self._price()
 
     # What a subclass prices otherwise.

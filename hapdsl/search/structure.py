@@ -16,7 +16,7 @@ import numpy as np
 from hapdsl.cost.numbers import Numbers
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.carry import AGAIN, KEPT, MADE_AGAIN, NEVER, RECOMPUTED, again, is_late
-from hapdsl.search.eliminate import Order, order
+from hapdsl.search.eliminate import Order, order, width
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.messages import SHARED, Buckets
 from hapdsl.search.offers import Offer, feasible, offers, provides
@@ -68,6 +68,7 @@ class Structure:
     word of CARRY per value ("" where it isn't needed any more), `twice[k]` whether call k runs a second time. That makes tables larger
     and never a step shorter, so it is for where memory is short.
     `impossible` names the calls and tensors for which the restriction leaves nothing: then nothing is allowed at all.
+    `like` is another structure of the same graph, whose kinds, tables and (where it has the same variables) order are used again.
     """
 
     def __init__(
@@ -76,11 +77,12 @@ class Structure:
         restriction: Restriction | None = None,
         messages: tuple[str, ...] = tuple(SHARED),
         carry: bool = False,
+        like: Structure | None = None,
     ) -> None:
         self.training = training
         self.restriction = restriction or Restriction()
-        self.numbers = Numbers(training)
-        self.buckets = Buckets(training)
+        self.numbers = Numbers(training) if like is None else like.numbers
+        self.buckets = Buckets(training) if like is None else like.buckets
         self.messages = tuple(m for m in messages if m in self.buckets.flagged)
         self.base = FactorGraph()
         self.rules: list[tuple[Rule, ...]] = []
@@ -94,10 +96,11 @@ class Structure:
         self.offer_variable: dict[str, int] = {}
         self.gives: list[Gives] = []
         self.impossible: list[str] = []
-        self._numbers: dict[object, int] = {}
-        self._tables: dict[tuple[object, ...], np.ndarray] = {}
-        self._rules_of: dict[tuple[object, ...], tuple[Rule, ...]] = {}
-        self._readable: dict[object, tuple[Placement, ...]] = {}
+        self._numbers: dict[object, int] = {} if like is None else like._numbers
+        self._tables: dict[tuple[object, ...], np.ndarray] = {} if like is None else like._tables
+        self._rules_of: dict[tuple[object, ...], tuple[Rule, ...]] = {} if like is None else like._rules_of
+        self._readable: dict[object, tuple[Placement, ...]] = {} if like is None else like._readable
+        self._known_order = () if like is None or "order" not in like.__dict__ else like.order.variables
         self.tensor_kind = {name: self._number(self._tensor_key(name)) for name in training.tensors}
         self._call_variables()
         self._tensor_variables()
@@ -113,6 +116,8 @@ class Structure:
         graph = self.base.copy()
         for give in self.gives:
             graph.factor(give.scope, np.zeros([self.base.sizes[v] for v in give.scope]))
+        if len(self._known_order) == len(graph.sizes):
+            return width(graph, self._known_order)
         return min(order(graph), order(graph, self._blocks()), key=lambda found: (found.peak, found.total))
 
     def _blocks(self) -> list[int]:
@@ -145,8 +150,17 @@ class Structure:
 
     def _tensor_key(self, name: str) -> tuple[object, ...]:
         tensor = self.training.tensors[name]
-        own = name if name in self.restriction.wishes else None
-        return ("tensor", tensor.shape, tensor.dtype, tensor.classes, tensor.kind, self.buckets.group(name), self.training.times(self.begins(name)), own)
+        own = (name, self.wish(name).key()) if name in self.restriction.wishes else None
+        return (
+            "tensor",
+            tensor.shape,
+            tensor.dtype,
+            tensor.classes,
+            tensor.kind,
+            self.buckets.group(name),
+            self.training.times(self.begins(name)),
+            own,
+        )
 
     def _call_key(self, node: Node) -> tuple[object, ...]:
         instance = node.instance
@@ -250,7 +264,9 @@ class Structure:
             for j, name in enumerate(node.outputs):
                 if name in self.offers:
                     words = self.carries.get(name, ())
-                    kind = self._number(("gives", self.node_kind[k], j, self.offers[name], words, self.tensor_kind[name]))
+                    kind = self._number(
+                        ("gives", self.node_kind[k], j, self.offers[name], words, self.tensor_kind[name])
+                    )
                     given = tuple(r.outputs[j] for r in self.rules[k])
                     self.gives.append(Gives((variable, self.offer_variable[name]), name, kind, given))
                     if name in self.again.calls:
@@ -263,9 +279,13 @@ class Structure:
             if new is not None and self.wish(new) is not NOTHING:
                 k, j = self.maker(new)
                 given = tuple(r.outputs[j] for r in self.rules[k])
-                self._grant((self.rule_variable[k], self.offer_variable[name]), new, given, tuple((h,) for h, _ in pairs))
+                self._grant(
+                    (self.rule_variable[k], self.offer_variable[name]), new, given, tuple((h,) for h, _ in pairs)
+                )
 
-    def _grant(self, scope: tuple[int, int], name: str, given: tuple[Placement, ...], offered: tuple[Offer, ...]) -> None:
+    def _grant(
+        self, scope: tuple[int, int], name: str, given: tuple[Placement, ...], offered: tuple[Offer, ...]
+    ) -> None:
         wish = self.wish(name)
         self.base.factor(scope, [[0.0 if wish.granted(p, o) else np.inf for o in offered] for p in given])
 
@@ -304,7 +324,9 @@ class Structure:
                 if kind not in self.flags:
                     self.flags[kind] = self.base.variable(f"message {kind}", 2)
                 key = ("flag", table.shape, table.tobytes())
-                masked = self.table(key, lambda t=table: np.stack([np.where(t, np.inf, 0.0), np.zeros(t.shape)], axis=-1))  # type: ignore[misc]
+                masked = self.table(
+                    key, lambda t=table: np.stack([np.where(t, np.inf, 0.0), np.zeros(t.shape)], axis=-1)
+                )  # type: ignore[misc]
                 self.base.factor((*scope, self.flags[kind]), masked)
 
     def _needs(self, shared: str) -> list[tuple[tuple[int, ...], np.ndarray]]:
@@ -324,7 +346,9 @@ class Structure:
             if what == "updated" and new is not None:
                 k, j = self.maker(new)
                 given = tuple(r.outputs[j] for r in self.rules[k])
-                found.append(((self.rule_variable[k], variable), self._needed(kinds, given, tuple((h,) for h, _ in pairs))))
+                found.append(
+                    ((self.rule_variable[k], variable), self._needed(kinds, given, tuple((h,) for h, _ in pairs)))
+                )
         return found
 
     def _needed(self, kinds: tuple[str, ...], given: tuple[Placement, ...], offered: tuple[Offer, ...]) -> np.ndarray:
@@ -340,9 +364,10 @@ class Structure:
         held = {}
         for name, pairs in self.holds.items():
             held[name], offered[name] = pairs[assignment[self.offer_variable[name]]]
-        carry = {n: w for n, words in self.carries.items() if (w := words[assignment[self.offer_variable[n]]]) in MADE_AGAIN}
+        carry = {
+            n: w for n, words in self.carries.items() if (w := words[assignment[self.offer_variable[n]]]) in MADE_AGAIN
+        }
         return Choice(rules, offered, held, carry)
-
 
     def assignment(self, choice: Choice) -> tuple[int, ...]:
         """The cheapest assignment that stands for some choices. Raises ValueError where they lie outside this space."""
@@ -355,18 +380,23 @@ class Structure:
             value: object = choice.offered[name] if name in self.offers else (choice.held[name], choice.offered[name])
             word = choice.carry.get(name, KEPT if needed.get(name, True) else "")
             words = self.carries.get(name, (KEPT,) * len(options))
-            found[self.offer_variable[name]] = _first((o == value and w == word) for o, w in zip(options, words, strict=True))
+            found[self.offer_variable[name]] = _first(
+                (o == value and w == word) for o, w in zip(options, words, strict=True)
+            )
         for kind, flag in self.flags.items():
             found[flag] = int(any(table[tuple(found[v] for v in scope)] for scope, table in self.needs[kind]))
         return tuple(found)
-
 
     def _needed_later(self, choice: Choice) -> dict[str, bool]:
         """For each tensor that may be needed in the backward pass, whether it is."""
         found = dict(self.again.needed)
         for name, how in choice.carry.items():
             if how == RECOMPUTED:
-                found.update(dict.fromkeys((n for n in self.training.nodes[self.training.producer[name]].inputs if n in found), True))
+                found.update(
+                    dict.fromkeys(
+                        (n for n in self.training.nodes[self.training.producer[name]].inputs if n in found), True
+                    )
+                )
         return found
 
 
