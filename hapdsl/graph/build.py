@@ -39,9 +39,11 @@ def build(
 ) -> TrainingGraph:
     """The training graph of `model` with parameters overridden by `settings`.
 
-    `train = False` stops after the forward pass (evaluation). Raises HapError (HAP2xx, HAP3xx).
+    `train = False` stops after the forward pass (evaluation), and so does a model that trains nothing: what the declarations put in
+    the place of operators there, such as dropout, is used. Raises HapError (HAP2xx, HAP3xx).
     """
-    drafts = elaborate(model, defs, ops, settings or {})
+    trains = train and any(isinstance(s, nodes.Train) for s in model.body)
+    drafts = elaborate(model, defs, ops, settings or {}, trains)
     updates: dict[int, Draft] = {}
     if drafts.loss is not None and train:
         updates = {**differentiate(drafts, ops), **drafts.renewed}

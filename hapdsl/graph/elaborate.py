@@ -33,18 +33,18 @@ RESERVED = ("grad", "new")
 
 
 def elaborate(
-    model: nodes.Model, defs: Mapping[str, nodes.Def], ops: Mapping[str, OpDecl], settings: Mapping[str, Any]
+    model: nodes.Model, defs: Mapping[str, nodes.Def], ops: Mapping[str, OpDecl], settings: Mapping[str, Any], training: bool = True
 ) -> Drafts:
-    """Expand `model` with its parameters overridden by `settings`.
+    """Expand `model` with its parameters overridden by `settings`, for training or for evaluation.
 
     Raises HapError with codes HAP2xx (names, calls) and HAP3xx (shapes), each at the line that caused it.
     """
-    return _Elaborator(defs, ops).model(model, settings)
+    return _Elaborator(defs, ops, training).model(model, settings)
 
 
 class _Elaborator:
-    def __init__(self, defs: Mapping[str, nodes.Def], ops: Mapping[str, OpDecl]) -> None:
-        self.defs, self.ops = defs, ops
+    def __init__(self, defs: Mapping[str, nodes.Def], ops: Mapping[str, OpDecl], training: bool) -> None:
+        self.defs, self.ops, self.training = defs, ops, training
         self.out = Drafts()
         self.depth = 0
 
@@ -247,8 +247,49 @@ class _Elaborator:
         bound = bind_call(decl, call, lambda expr: self.is_tensor(expr, scope))
         inputs = [(o, self.tensor(e, scope)) for o, e in bound.operands]
         attributes = {n: scope.number(e).value for n, e in bound.attributes.items()}
-        outputs = self.emit(decl, inputs, attributes, where, scope, call.span, paths)
-        return outputs
+        instead = decl.training if self.training else decl.evaluation
+        if instead:
+            return self.replaced(decl, instead, inputs, attributes, scope, call.span, paths)
+        return self.emit(decl, inputs, attributes, where, scope, call.span, paths)
+
+    def replaced(
+        self,
+        decl: OpDecl,
+        instead: Sequence[nodes.Rule],
+        inputs: list[tuple[str, Draft]],
+        attributes: dict[str, Any],
+        scope: Scope,
+        span: nodes.Span,
+        paths: list[str] | None,
+    ) -> list[Draft]:
+        """What its declaration puts in the place of a call, in training or in evaluation."""
+        self.defaults(decl, inputs, attributes, scope, paths[0] if paths else decl.name)
+        instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in inputs], attributes, span)
+        numbers = {n: Extent(v, None) for n, v in attributes.items()}
+        inner = Scope(scope.prefix, {**numbers, **dict(inputs)}, scope.repeat, fresh=scope.fresh)
+        found: list[Draft] = []
+        for k, result in enumerate(decl.results):
+            rule = next((r for r in instead if result.name in r.targets), None)
+            value = self.instead(rule.value, inner, paths[k : k + 1] if paths else None) if rule is not None else None
+            if value is None or value.shape != instance.result_shapes[k]:
+                mode = "training" if self.training else "evaluation"
+                shown = "nothing" if value is None else f"{list(value.shape)}"
+                raise error("HAP319", f"{decl.name}: in {mode} {shown} stands for '{result.name}', which is {list(instance.result_shapes[k])}", span)
+            if paths is not None and value.name != paths[k]:
+                self.out.aliases[paths[k]] = value
+            found.append(value)
+        return found
+
+    def instead(self, expr: nodes.Expr, scope: Scope, paths: list[str] | None) -> Draft:
+        """The one value of an expression, under its own name where it makes one."""
+        return self.call(expr, scope, paths, None)[0] if isinstance(expr, nodes.Call) else self.tensor(expr, scope)
+
+    def defaults(self, decl: OpDecl, inputs: Sequence[tuple[str, Draft]], attributes: dict[str, Any], scope: Scope, where: str) -> None:
+        """Add the attributes that a call leaves out."""
+        for name, default in decl.attributes.items():
+            if name not in attributes and default is not None and all(o != name for o, _ in inputs):
+                is_path = isinstance(default, nodes.Name) and default.id == "path"
+                attributes[name] = where if is_path else scope.number(default).value
 
     def emit(
         self,
@@ -260,10 +301,7 @@ class _Elaborator:
         span: nodes.Span,
         paths: list[str] | None,
     ) -> list[Draft]:
-        for name, default in decl.attributes.items():
-            if name not in attributes and default is not None and all(o != name for o, _ in inputs):
-                is_path = isinstance(default, nodes.Name) and default.id == "path"
-                attributes[name] = where if is_path else scope.number(default).value
+        self.defaults(decl, inputs, attributes, scope, where)
         instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in inputs], attributes, span)
         if paths is not None and len(paths) != len(decl.results):
             raise error("HAP219", f"{len(paths)} names for {len(decl.results)} values of '{decl.name}'", span)

@@ -167,13 +167,16 @@ def batch_norm(
         spread = b.emit("sub", [square, b.emit("mul", [middle, middle], stats, stats, inner=True)], stats, stats, inner=True)
         variance = b.emit("relu", [spread], stats, stats, called="var")
         counted = tuple(a for k, d in enumerate(x.dims) if k != 1 for a in d)
-        for held, now, weight_of in ((mean, middle, momentum), (var, variance, Unbiased(momentum, counted))):
+        used = [middle, variance]
+        for k, (held, now, weight_of) in enumerate(((mean, middle, momentum), (var, variance, Unbiased(momentum, counted)))):
             if isinstance(held, Constant) and held.node.op == "placeholder" and momentum is not None:
                 b.tie(channels, held.dims[0])
                 old = b.buffer(held)
+                used[k] = b.emit("running", [now, old], stats, stats, inner=True)
                 kept = b.emit("scale", [old], stats, stats, inner=True, by=1 - momentum)
                 added = b.emit("scale", [now], stats, stats, inner=True, by=weight_of)
                 b.update(old, b.emit("add", [kept, added], stats, stats))
+        middle, variance = used
     else:
         found: list[Value] = []
         for held in (mean, var):

@@ -79,6 +79,12 @@ class OpRules(Base):
     def grad(self, c: Children) -> n.Grad:
         return n.Grad(self._kept(c), span=self._all(c))
 
+    def training(self, c: Children) -> n.Training:
+        return n.Training(self._kept(c), span=self._all(c))
+
+    def evaluation(self, c: Children) -> n.Evaluation:
+        return n.Evaluation(self._kept(c), span=self._all(c))
+
     def rule(self, c: Children) -> n.Rule:
         return n.Rule((str(c[0]),), c[2], span=self._all(c))
 

@@ -8,7 +8,7 @@ comments survive too.
     File      = (Import | Def | Op | Model | Device | Cluster | Program)*
     Model     = (Declare | Assign | Repeat | Microbatch | Output | Metric | Train | Group)*
     Def       = (Declare | Assign | Repeat | Return)*
-    Op        = (Sum | Linear | Whole | Size | Flops | Grad | Torch | Dtype | Notation | At | Order)*
+    Op        = (Sum | Linear | Whole | Size | Flops | Grad | Training | Evaluation | Torch | Dtype | Notation | At | Order)*
     Cluster   = (Device | HostNode | Network | Measured)*
     Program   = (Mesh | Shares | Ratio | Fingerprint | Pin | Section | Turns | Line | Free | Rest)*
 """
@@ -345,7 +345,7 @@ class Flops(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Rule(Node):
-    """`targets = value` in a `grad` statement; several targets are written `(a, b)`."""
+    """`targets = value` in a `grad`, `training` or `evaluation` statement; several targets are written `(a, b)`."""
 
     targets: tuple[str, ...]
     value: Expr
@@ -353,6 +353,20 @@ class Rule(Node):
 
 @dataclass(frozen=True, slots=True)
 class Grad(Statement):
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Training(Statement):
+    """`training y = x`: what stands for an output where a model is trained."""
+
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation(Statement):
+    """`evaluation y = x`: what stands for an output where a model is evaluated."""
+
     rules: tuple[Rule, ...]
 
 

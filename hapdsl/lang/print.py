@@ -123,6 +123,7 @@ def _header(block: n.Block) -> str:
 
 _OP_KEYWORDS = {
     n.Sum: "sum", n.Whole: "whole", n.Linear: "linear", n.Size: "size", n.Flops: "flops", n.Grad: "grad",
+    n.Training: "training", n.Evaluation: "evaluation",
     n.Torch: "torch", n.Dtype: "dtype", n.Notation: "notation", n.At: "at", n.Order: "order",
 }  # fmt: skip
 
@@ -196,7 +197,7 @@ def _op_statement(statement: n.Statement) -> str:
             return f"{name} = {inline(value)}"
         case n.Flops(value=value):
             return inline(value)
-        case n.Grad(rules=rules):
+        case n.Grad(rules=rules) | n.Training(rules=rules) | n.Evaluation(rules=rules):
             return commas(rules)
         case n.Torch(target=target):
             return text(target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -251,6 +251,7 @@ def _graph(
 ) -> tuple[TrainingGraph, Node]:
     """The training graph of a model that does nothing but this call, and loses a random projection of its outputs."""
     names = [f"arg.{k}" for k in range(len(sample.operands))]
+    ops = {**ops, decl.name: replace(decl, training=(), evaluation=())}  # the operator itself, whatever stands for it in a model
     if decl.is_update:
         return _update_graph(decl, sample, names)
     targets = {t for rule in decl.grads for t in rule.targets if only is None or t in only}

@@ -17,7 +17,8 @@ RESERVED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"
 @dataclass(frozen=True)
 class OpDecl:
     """One operator as declared. `attributes` maps a name to its default, None where required; an operand with a default
-    (`lr[] = 0.1`) is among them: a call gives it as a tensor or as a number."""
+    (`lr[] = 0.1`) is among them: a call gives it as a tensor or as a number. `training` and `evaluation` say what stands for a call
+    in the graphs of that kind."""
 
     name: str
     operands: tuple[nodes.Operand, ...]
@@ -29,6 +30,8 @@ class OpDecl:
     sizes: dict[str, nodes.Expr] = field(default_factory=dict)
     flops: nodes.Expr | None = None
     grads: tuple[nodes.Rule, ...] = ()
+    training: tuple[nodes.Rule, ...] = ()
+    evaluation: tuple[nodes.Rule, ...] = ()
     torch: str | None = None
     dtypes: dict[str, str] = field(default_factory=dict)
     notation: str | None = None
@@ -82,7 +85,7 @@ def declare(op: nodes.Op, report: Report) -> OpDecl:
 def _body(op: nodes.Op) -> dict:
     """The statements of the body, gathered by what they say."""
     said: dict = {
-        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "dtypes": {}, "at": {}, "order": {},
+        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "training": [], "evaluation": [], "dtypes": {}, "at": {}, "order": {},
     }  # fmt: skip
     for statement in op.body:
         match statement:
@@ -98,6 +101,10 @@ def _body(op: nodes.Op) -> dict:
                 said["flops"] = value
             case nodes.Grad(rules=rules):
                 said["grads"].extend(rules)
+            case nodes.Training(rules=rules):
+                said["training"].extend(rules)
+            case nodes.Evaluation(rules=rules):
+                said["evaluation"].extend(rules)
             case nodes.Torch(target=target):
                 said["torch"] = target
             case nodes.Dtype(output=output, value=value):
@@ -113,6 +120,8 @@ def _body(op: nodes.Op) -> dict:
         "wholes": frozenset(said["wholes"]),
         "linear": tuple(said["linear"]),
         "grads": tuple(said["grads"]),
+        "training": tuple(said["training"]),
+        "evaluation": tuple(said["evaluation"]),
     }
 
 
@@ -169,6 +178,10 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
             for rule in rules:
                 known(set(rule.targets), operands, "operand")
                 known(names_in(rule.value), operands | results | grads | attributes | indices, "operand, output or gradient")  # fmt: skip
+        case nodes.Training(rules=rules) | nodes.Evaluation(rules=rules):
+            for rule in rules:
+                known(set(rule.targets), results, "output")
+                known(names_in(rule.value), operands | attributes, "operand or attribute")
         case nodes.At(index=index, value=value):
             known({index}, indices, "index")
             known(names_in(value), attributes, "attribute")

@@ -98,6 +98,7 @@ EXPECTED = {
     "clip_factor": lambda norm, limit, eps: (limit / (norm + eps)).minimum(torch.ones_like(norm)),
     "clip": lambda g, factor: g * factor.item(),
     "accumulate": lambda x: x,
+    "running": lambda now, kept: now,
 }
 # Compared in tests of their own below.
 APART = {"rearrange", "dropout", "sgd", "momentum", "adam", "adamw"}

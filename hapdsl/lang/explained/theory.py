@@ -112,4 +112,11 @@ THEORY: dict[str, Explanation] = {
         "op all_reduce(x[*i]) -> y[*i] { }",
         "op reduce_all(x[*i]) -> y[*i] { }",
     ),
+    "HAP319": Explanation(
+        "nothing fits in the place of an operator",
+        "`training y = …` and `evaluation y = …` say what stands for an output of an operator in graphs of that kind: an operand, or a call, of the output's shape. "
+        "An operator with one of them says so for each of its outputs.",
+        "evaluation y = scale",
+        "evaluation y = x",
+    ),
 }

@@ -37,6 +37,11 @@ def batch_norm_stats_grad(ctx: Context, x: Tensor, mean_grad: Tensor, square_gra
 
 
 @kernel
+def running(ctx: Context, now: Tensor, kept: Tensor) -> Tensor:
+    return torch.broadcast_tensors(now, kept)[0].clone()
+
+
+@kernel
 def batch_norm(
     ctx: Context, x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, *, eps: float
 ) -> Tensor:
