@@ -14,7 +14,7 @@ import torch
 from hapdsl.check.verify import verify
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.run import backend, train
+from hapdsl.run import collectives, train
 from hapdsl.run.distributed import Rank
 from hapdsl.run.kernels.registry import resolve
 from hapdsl.run.launch import launch
@@ -74,7 +74,7 @@ def no_labels() -> None:
 
 
 def too_short() -> None:
-    backend._expect(torch.zeros(2), 3)
+    collectives._expect(torch.zeros(2), 3)
 
 
 def missing_module() -> None:

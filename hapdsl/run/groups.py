@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hapdsl.run.backends import GLOO, Backend
+
 if TYPE_CHECKING:
     from hapdsl.run.levels import Levels
 
@@ -20,6 +22,7 @@ class Group:
     me: int
     handle: Any = None
     levels: Levels | None = None
+    backend: Backend = GLOO
 
     @property
     def size(self) -> int:

@@ -7,15 +7,17 @@
     reduce_scatter  hierarchical    the same backwards
 
 Ranks that run on one host stand in one node; HAPDSL_NODE names a rank's node where hosts aren't what counts. On one node, or with one
-rank in each, there are no levels, and the plain ways of `hapdsl.run.backend` are taken.
+rank in each, there are no levels, and the plain ways of `hapdsl.run.collectives` are taken. Each is a generator that yields what is to be
+waited for before it goes on.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,8 +25,10 @@ from torch import Tensor
 
 from hapdsl.run.groups import Group
 
-Gather = Callable[[Tensor, Sequence[int], Group, str], list[Tensor]]
-Scatter = Callable[[Sequence[Tensor], Sequence[int], Group, str], Tensor]
+One = Generator[Any, None, Tensor]
+Many = Generator[Any, None, list[Tensor]]
+Gather = Callable[[Tensor, Sequence[int], Group, str], Many]
+Scatter = Callable[[Sequence[Tensor], Sequence[int], Group, str], One]
 
 
 @dataclass(frozen=True)
@@ -76,13 +80,13 @@ def levels(group: Group, names: Sequence[str]) -> Levels | None:
 def _join(group: Group, places: Sequence[int]) -> Group:
     ranks = tuple(group.ranks[p] for p in places)
     me = ranks.index(group.ranks[group.me]) if group.me >= 0 and group.me in places else -1
-    return Group(ranks, me, dist.new_group(list(ranks)) if len(ranks) > 1 else None)
+    return Group(ranks, me, dist.new_group(list(ranks)) if len(ranks) > 1 else None, backend=group.backend)
 
 
 # -- all_reduce -----------------------------------------------------------------------
 
 
-def tree(mine: Tensor, group: Group) -> Tensor:
+def tree(mine: Tensor, group: Group) -> One:
     """The sum over the group in place, by a tree within each node and one over their first ranks."""
     nodes = group.levels.nodes if group.levels else (tuple(range(group.size)),)
     own = next(node for node in nodes if group.me in node)
@@ -90,103 +94,105 @@ def tree(mine: Tensor, group: Group) -> Tensor:
     other = torch.empty_like(mine)
     rows = [own, heads] if group.me == own[0] else [own]
     for row in rows:
-        _up(mine, other, row, group)
+        yield from _up(mine, other, row, group)
     for row in reversed(rows):
-        _down(mine, row, group)
+        yield from _down(mine, row, group)
     return mine
 
 
-def _up(mine: Tensor, other: Tensor, row: Sequence[int], group: Group) -> None:
+def _up(mine: Tensor, other: Tensor, row: Sequence[int], group: Group) -> Generator[Any, None, None]:
     me, distance = row.index(group.me), 1
     while distance < len(row):
         if me % (2 * distance) == distance:
-            dist.send(mine, group.ranks[row[me - distance]])
+            yield group.backend.send(mine, group.ranks[row[me - distance]])
             return
         if me + distance < len(row):
-            dist.recv(other, group.ranks[row[me + distance]])
+            yield group.backend.receive(other, group.ranks[row[me + distance]])
             mine += other
         distance *= 2
 
 
-def _down(mine: Tensor, row: Sequence[int], group: Group) -> None:
+def _down(mine: Tensor, row: Sequence[int], group: Group) -> Generator[Any, None, None]:
     me, distance = row.index(group.me), 1
     while distance < len(row):
         distance *= 2
     while distance > 1:
         distance //= 2
         if me % (2 * distance) == distance:
-            dist.recv(mine, group.ranks[row[me - distance]])
+            yield group.backend.receive(mine, group.ranks[row[me - distance]])
         elif me % (2 * distance) == 0 and me + distance < len(row):
-            dist.send(mine, group.ranks[row[me + distance]])
+            yield group.backend.send(mine, group.ranks[row[me + distance]])
 
 
-def all_reduce(mine: Tensor, found: Levels, gather: Gather, scatter: Scatter) -> Tensor:
+def all_reduce(mine: Tensor, found: Levels, gather: Gather, scatter: Scatter) -> One:
     """The sum over the group: every node's first `parts` ranks sum a part each across the nodes."""
     cuts = _cuts(mine.numel(), found.parts)
     lengths = [cuts[j] if j < found.parts else 0 for j in range(found.inside.size)]
-    part = scatter(list(mine.split(lengths)), lengths, found.inside, "padded")
+    part = yield from scatter(list(mine.split(lengths)), lengths, found.inside, "padded")
     if found.across is not None and part.numel():
         part = part.contiguous()
-        dist.all_reduce(part, group=found.across.handle)
-    return torch.cat(gather(part, lengths, found.inside, "padded"))
+        yield found.across.backend.all_reduce(part, found.across.handle)
+    return torch.cat((yield from gather(part, lengths, found.inside, "padded")))
 
 
 # -- all_gather and reduce_scatter ---------------------------------------------------------
 
 
-def all_gather(mine: Tensor, lengths: Sequence[int], found: Levels, gather: Gather) -> list[Tensor]:
+def all_gather(mine: Tensor, lengths: Sequence[int], found: Levels, gather: Gather) -> Many:
     """Every member's buffer, by place in the group."""
     blocks: dict[int, Tensor] = {}
     if found.even:
         assert found.across is not None
-        column = gather(mine, [lengths[node[found.place]] for node in found.nodes], found.across, "padded")
+        column = yield from gather(mine, [lengths[node[found.place]] for node in found.nodes], found.across, "padded")
         rows = [[lengths[node[j]] for node in found.nodes] for j in range(found.parts)]
-        for j, packed in enumerate(gather(torch.cat(column), [sum(r) for r in rows], found.inside, "padded")):
+        lines = yield from gather(torch.cat(column), [sum(r) for r in rows], found.inside, "padded")
+        for j, packed in enumerate(lines):
             blocks.update(zip((node[j] for node in found.nodes), packed.split(rows[j]), strict=True))
         return [blocks[p] for p in range(len(lengths))]
     own = found.nodes[found.mine]
-    near = gather(mine, [lengths[p] for p in own], found.inside, "padded")
+    near = yield from gather(mine, [lengths[p] for p in own], found.inside, "padded")
     blocks.update(zip(own, near, strict=True))
     cuts = [_cuts(sum(lengths[p] for p in node), found.parts) for node in found.nodes]
     far = [mine.new_empty(0)] * len(found.nodes)
     if found.across is not None:
         part = torch.cat(near).split(cuts[found.mine])[found.place]
-        far = gather(part, [c[found.place] for c in cuts], found.across, "padded")
+        far = yield from gather(part, [c[found.place] for c in cuts], found.across, "padded")
     others = [k for k in range(len(found.nodes)) if k != found.mine]
     sizes = [[cuts[k][j] if j < found.parts else 0 for k in others] for j in range(found.inside.size)]
     sent = torch.cat([far[k] for k in others])
-    arrived = [packed.split(s) for packed, s in zip(gather(sent, [sum(s) for s in sizes], found.inside, "padded"), sizes, strict=True)]
+    lines = yield from gather(sent, [sum(s) for s in sizes], found.inside, "padded")
+    arrived = [packed.split(s) for packed, s in zip(lines, sizes, strict=True)]
     for i, k in enumerate(others):
         whole = torch.cat([parts[i] for parts in arrived])
         blocks.update(zip(found.nodes[k], whole.split([lengths[p] for p in found.nodes[k]]), strict=True))
     return [blocks[p] for p in range(len(lengths))]
 
 
-def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], found: Levels, scatter: Scatter) -> Tensor:
+def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], found: Levels, scatter: Scatter) -> One:
     """This member's part of the sum; `parts[p]` is its contribution to the p-th member's."""
     if found.even:
         assert found.across is not None
         rows = [[lengths[node[j]] for node in found.nodes] for j in range(found.parts)]
         packed = [torch.cat([parts[node[j]] for node in found.nodes]) for j in range(found.parts)]
-        column = scatter(packed, [sum(r) for r in rows], found.inside, "padded")
-        return scatter(list(column.split(rows[found.place])), rows[found.place], found.across, "padded")
+        column = yield from scatter(packed, [sum(r) for r in rows], found.inside, "padded")
+        return (yield from scatter(list(column.split(rows[found.place])), rows[found.place], found.across, "padded"))
     own = found.nodes[found.mine]
     others = [k for k in range(len(found.nodes)) if k != found.mine]
     cuts = [_cuts(sum(lengths[p] for p in node), found.parts) for node in found.nodes]
     blocks = {k: torch.cat([parts[p] for p in found.nodes[k]]).split(cuts[k]) for k in others}
     empty = parts[0].new_empty(0)
     sent = [torch.cat([blocks[k][j] for k in others]) if j < found.parts else empty for j in range(found.inside.size)]
-    held = scatter(sent, [s.numel() for s in sent], found.inside, "padded")
+    held = yield from scatter(sent, [s.numel() for s in sent], found.inside, "padded")
     mine = torch.cat([parts[p] for p in own])
     if found.across is not None:
         sizes = [c[found.place] for c in cuts]
         sums = dict(zip(others, held.split([sizes[k] for k in others]), strict=True))
         sums[found.mine] = parts[0].new_zeros(sizes[found.mine])
-        summed = scatter([sums[k] for k in range(len(cuts))], sizes, found.across, "padded")
+        summed = yield from scatter([sums[k] for k in range(len(cuts))], sizes, found.across, "padded")
         start = sum(cuts[found.mine][: found.place])
         mine[start : start + summed.numel()] += summed
     lasts = [lengths[p] for p in own]
-    return scatter(list(mine.split(lasts)), lasts, found.inside, "padded")
+    return (yield from scatter(list(mine.split(lasts)), lasts, found.inside, "padded"))
 
 
 def _cuts(length: int, parts: int) -> list[int]:

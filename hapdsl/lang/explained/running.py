@@ -91,6 +91,18 @@ RUNNING: dict[str, Explanation] = {
         "One of the processes ended before the run was over; the message says which, and what is known of the cause. The others were "
         "ended. SIGKILL without another message often means that the machine ran out of memory.",
     ),
+    "HAP721": Explanation(
+        "no such device or backend here",
+        "`--device` is cpu or cuda, `--backend` gloo (on cpu) or nccl (on cuda). With cuda each rank takes the GPU of its LOCAL_RANK, so a machine needs as many "
+        "as it has ranks. nccl has never been tried with this version: compare a few steps with gloo first.",
+        "hapdsl run plan.hap --backend nccl --device cpu",
+        "hapdsl run plan.hap --device cuda",
+    ),
+    "HAP722": Explanation(
+        "a dtype that the device lacks",
+        "A tensor of the program is of a dtype that this device doesn't compute in, or that the backend doesn't carry: bf16 needs a GPU of compute capability "
+        "8.0 or newer. `--dtype` runs all floating tensors as another one.",
+    ),
     "HAP730": Explanation(
         "a rule that isn't true",
         "The rules of an operator follow from its declaration. Run in float64 on random uneven shares, one of them empty, this rule "
@@ -116,5 +128,53 @@ RUNNING: dict[str, Explanation] = {
     ),
     "HAP741": Explanation(
         "too large to try in numbers", "A warning: even shrunk, the program's tensors are too large for this machine."
+    ),
+    "HAP750": Explanation(
+        "no checkpoint there",
+        "`--resume` and `hapdsl checkpoint` take a folder that a run wrote checkpoints to, or one of the `step-…` folders in it. A run that "
+        "ended before its first checkpoint has left none.",
+        "hapdsl run plan.hap --resume chekpoints",
+        "hapdsl run plan.hap --resume checkpoints",
+    ),
+    "HAP751": Explanation(
+        "a checkpoint that is damaged",
+        "Each file's size and SHA-256 stand in the manifest, and the manifest has a checksum of its own. One of them differs from what is on "
+        "the disk, or a file is missing. Nothing of such a checkpoint is used; the one before it is whole.",
+    ),
+    "HAP752": Explanation(
+        "not a checkpoint that this hapdsl reads",
+        "The folder's manifest.json is something else's, or a later version of hapdsl wrote it.",
+    ),
+    "HAP753": Explanation(
+        "a checkpoint of another model",
+        "A run can go on under another program, with other shares or on another number of devices, but the parameters, buffers and optimizer "
+        "state must be those of its model, in their shapes.",
+    ),
+    "HAP754": Explanation(
+        "a checkpoint can't be written",
+        "The disk is full, the folder isn't one that may be written to, or (on several machines) not all of them see it. The run ends; the "
+        "checkpoints before are whole.",
+    ),
+    "HAP755": Explanation(
+        "another run writes to this folder",
+        "A run holds the folder of its checkpoints as long as one of its processes lives.",
+    ),
+    "HAP756": Explanation(
+        "checkpoints would be overwritten",
+        "The folder holds checkpoints that this run doesn't go on from. Nothing is overwritten: resume from the newest of them, or write to "
+        "another folder.",
+        "hapdsl run plan.hap --checkpoint old --every 10",
+        "hapdsl run plan.hap --checkpoint old --every 10 --resume old",
+    ),
+    "HAP757": Explanation(
+        "a run that goes on otherwise than it began",
+        "A checkpoint keeps the seed and the data of its run, so that batches and dropout go on as if nothing had happened. Data from a file "
+        "or a module must be named again: a checkpoint makes nobody read or import anything.",
+        "hapdsl run plan.hap --resume checkpoints --seed 7",
+        "hapdsl run plan.hap --resume checkpoints --data mine.npz",
+    ),
+    "HAP762": Explanation(
+        "ranks that were started differently",
+        "Under torchrun each process reads its own command line. Steps, seed, data and checkpoints must be the same on all of them.",
     ),
 }
