@@ -50,6 +50,7 @@ INTERRUPTED = 130
 @click.option("--program", "sketch", metavar="NAME", help="Complete this sketch of FILE: what it says stays, the rest is searched.")
 @click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's. Without it: FILE's only one, else yours, else a guess.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
+@click.option("--evaluate", is_flag=True, help="For evaluation: the loss, outputs and metrics, without dropout and updates, by running statistics.")  # fmt: skip
 @click.option("--gap", type=Real(0, 1), default=0.01, show_default=True, help="Stop this close to the bound.")
 @click.option("--time-limit", type=Real(0), metavar="S", help="Stop after so many seconds with the best so far.")
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
@@ -65,6 +66,7 @@ def command(
     sketch: str | None,
     cluster: str | None,
     settings: tuple[str, ...],
+    evaluate: bool,
     gap: float,
     time_limit: float | None,
     objective: str,
@@ -87,13 +89,13 @@ def command(
     bench = Workbench(file)
     tree = None
     if sketch is not None:
-        if model is not None or settings:
-            raise click.UsageError("--program takes model and parameters from the sketch: leave --model and --set out")
+        if model is not None or settings or evaluate:
+            raise click.UsageError("--program takes model and parameters from the sketch: leave --model, --set and --evaluate out")
         tree = bench.program(sketch)
         cluster = cluster or tree.cluster
     node = bench.model(tree.model if tree is not None else model)
     values = bench.settings(tree) if tree is not None else read_settings(node, settings)
-    graph = bench.graph(node.name, values)
+    graph = bench.graph(node.name, values, train=not evaluate)
     block = bench.cluster_block(cluster)
     hardware = bench.cluster(cluster)
     left_out = ""
