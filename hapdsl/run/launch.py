@@ -179,7 +179,7 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
         reporter.send("done")
     except HapError as stop:
         found = [_plain(d) for d in stop.diagnostics]
-        _last_words(reporter, diagnostics=found, status=stop.status)
+        _last_words(reporter, diagnostics=found, status=stop.status, lost=getattr(stop, "lost", False))
     except Exception as problem:  # whatever it is, the parent must hear of it
         text = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else ''}"
         _last_words(reporter, message=text, lost=_is_lost_peer(problem))

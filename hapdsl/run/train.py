@@ -6,7 +6,9 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Set
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -16,7 +18,11 @@ from torch import Tensor
 from hapdsl.graph.program import Program, Value
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.lang.diagnostics import error
-from hapdsl.run.data import Batch, open_feed
+from hapdsl.run import checkpoint_read
+from hapdsl.run.checkpoint import Checkpoint
+from hapdsl.run.checkpoint_write import Saving
+from hapdsl.run.course import Course, Passage, course, reserved
+from hapdsl.run.data import Batch, Feed, Made, open_feed
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial, initial
 from hapdsl.run.launch import launch, outer_rank
@@ -40,6 +46,7 @@ class RunResult:
 
     `loss_diff` is the largest difference of loss over the run to one process, `param_diff` the largest difference of a
     parameter's element at the end; None where no such run was asked for. `final` holds parameters, buffers and state.
+    `loss` begins with step `first_step`, which isn't 1 in a run that goes on from a checkpoint.
     """
 
     steps: int
@@ -51,11 +58,13 @@ class RunResult:
     reference_step_s: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     final: dict[str, Tensor] = field(default_factory=dict)
+    first_step: int = 1
 
     def as_json(self) -> dict[str, Any]:
         """The keys that `hapdsl run --json` prints; None for numbers that aren't finite."""
         found: dict[str, Any] = {
             "steps": self.steps,
+            "first_step": self.first_step,
             "step_s": _finite(self.step_s),
             "loss": [_finite(x) for x in self.loss],
             "metrics": {n: _finite(x) for n, x in self.metrics.items()},
@@ -82,6 +91,7 @@ class Job:
     allow: Set[str]
     collect: bool
     every: int
+    course: Course = field(default_factory=Course)
 
 
 def train(
@@ -97,12 +107,15 @@ def train(
     collect: bool = True,
     names: list[str] | None = None,
     timeout_s: float = 600.0,
+    resume: str | Path | Checkpoint | None = None,
+    saving: Saving | None = None,
 ) -> RunResult | None:
-    """Train `program` for `steps` steps on `nproc` local processes (or as one rank of an existing torchrun).
+    """Train `program` up to step `steps` on `nproc` local processes (or as one rank of an existing torchrun).
 
-    `reference` trains the same model on one process afterwards, from the same seed and on the same batches.
+    `reference` trains the same model on one process afterwards, from the same seed and on the same batches. `resume` goes on from a
+    checkpoint, of the same program or another for the model (seed and data are the caller's to keep); `saving` writes some.
     Returns None on ranks of a torchrun that aren't the first. Raises HapError: HAP718 another number of processes
-    than devices, HAP719 no steps, HAP71x data that doesn't fit, HAP720 a process that failed, and what kernels raise.
+    than devices, HAP719 no steps, HAP71x data that doesn't fit, HAP720 a process that failed, HAP75x what is wrong with checkpoints, and what kernels raise.
     """
     outer = outer_rank()
     devices = program.layout.devices
@@ -111,13 +124,16 @@ def train(
     if steps < 1:
         raise error("HAP719", f"{steps} steps: there is nothing to run", help="--steps 1 or more")
     open_feed(data, program.graph, seed).batch(1)  # what is wrong with the data is said before processes start
-    job = Job(program, steps, data, seed, dtype, allow, collect or reference, max(1, steps // 50))
+    on = course(program, steps, resume, saving)
+    job = Job(program, steps, data, seed, dtype, allow, collect or reference, max(1, steps // 50), on)
     gathered = Gathered(progress)
-    if outer is None:
-        launch(work, nproc, (job,), gathered.receive, timeout_s, names)
-    elif not _under_torchrun(job, gathered):
-        return None
+    with reserved(on) if not outer else nullcontext():
+        if outer is None:
+            launch(work, nproc, (job,), gathered.receive, timeout_s, names)
+        elif not _under_torchrun(job, gathered):
+            return None
     result = gathered.result(program, steps)
+    result.first_step = on.first
     if reference:
         _compare(result, program.graph, job)
     return result
@@ -167,11 +183,13 @@ def work(sink: Sink, job: Job) -> None:
     """One rank's training; the first rank reports."""
     graph = job.program.graph
     rank = Rank(job.program, job.dtype, job.seed, job.allow)
-    rank.load(Initial(graph, job.seed, job.dtype))
+    passage = Passage(job.course, rank, job.steps, job.seed, job.data)
     feed = open_feed(job.data, graph, job.seed)
     scalars = _Scalars(rank)
     seconds: list[float] = []
-    for step in range(1, job.steps + 1):
+    to_do = passage.begin(Initial(graph, job.seed, job.dtype))
+    skip(feed, to_do.start)
+    for step in to_do:
         fed = rank.feed(feed.batch(step))
         start = time.perf_counter()
         goals = rank.step(fed)
@@ -181,6 +199,7 @@ def work(sink: Sink, job: Job) -> None:
             scalars.settle()
             if rank.rank == 0:
                 sink.send("step", step=step, loss=scalars.loss[-1] if scalars.loss else math.nan)
+        passage.after(step)
     slowest = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     if rank.rank == 0:
@@ -190,6 +209,13 @@ def work(sink: Sink, job: Job) -> None:
             whole = collect(rank, value, local)
             if whole is not None:
                 sink.send("final", whole, name=value.tensor)
+
+
+def skip(feed: Feed, first: int) -> None:
+    """Bring a feed to step `first`: an iterator has to be gone through, other sources know each step's batch."""
+    if isinstance(feed, Made):
+        for step in range(1, first):
+            feed.batch(step)
 
 
 class _Scalars:
@@ -249,18 +275,21 @@ def train_alone(
     seed: int = 0,
     dtype: torch.dtype | None = None,
     allow: Set[str] = frozenset(),
+    resume: Checkpoint | None = None,
 ) -> RunResult:
     """Train the graph on this process, on one thread, with the reference executor, as `train` does on several."""
     scalars = [n for n in graph.metrics if not graph.tensors[n].shape]
     keep = {*([graph.loss] if graph.loss else []), *scalars, *graph.updates.values()}
     executor = Reference(graph, dtype, seed, allow, keep)
     feed = open_feed(data, graph, seed)
-    held = initial(graph, seed, dtype)
+    first = Course(resume).first
+    held = initial(graph, seed, dtype) if resume is None else dict(checkpoint_read.tensors(resume))
+    skip(feed, first)
     loss: list[float] = []
     seconds: list[float] = []
     made: dict[str, Tensor] = {}
     with torch.no_grad(), one_thread():
-        for step in range(1, steps + 1):
+        for step in range(first, steps + 1):
             batch = feed.batch(step)
             start = time.perf_counter()
             made = executor.step({**held, **batch}, step)
@@ -269,11 +298,11 @@ def train_alone(
             if graph.loss:
                 loss.append(float(made[graph.loss]))
     metrics = {n: float(made[n]) for n in scalars if n in made}
-    return RunResult(steps, statistics.median(seconds[1:] or seconds), loss, metrics=metrics, final=held)
+    return RunResult(steps, statistics.median(seconds[1:] or seconds), loss, metrics=metrics, final=held, first_step=first)
 
 
 def _compare(result: RunResult, graph: TrainingGraph, job: Job) -> None:
-    alone = train_alone(graph, job.steps, job.data, job.seed, job.dtype, job.allow)
+    alone = train_alone(graph, job.steps, job.data, job.seed, job.dtype, job.allow, job.course.start)
     result.reference_loss, result.reference_step_s = alone.loss, alone.step_s
     result.loss_diff = max((abs(a - b) for a, b in zip(result.loss, alone.loss, strict=True)), default=None)
     params = [t.name for t in graph.of_kind("param") if t.name in result.final]

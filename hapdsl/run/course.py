@@ -1,0 +1,177 @@
+"""Where a run begins, and what it leaves on the way: the steps of a rank between checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hapdsl.graph.program import Program
+from hapdsl.lang.diagnostics import HapError, error
+from hapdsl.lang.nodes import Span
+from hapdsl.run import checkpoint_read
+from hapdsl.run.checkpoint import Checkpoint, find, folder_of, steps
+from hapdsl.run.checkpoint_write import Saving, Writer, tidy, together
+from hapdsl.run.distributed import Rank
+from hapdsl.run.lock import locked
+
+BUILT_IN = ("random", "digits")  # data that a checkpoint may name: it is ours, so nothing foreign is read or imported
+
+
+@dataclass(frozen=True)
+class Course:
+    """Of one run: what it goes on from, and where its checkpoints go. Neither is needed."""
+
+    start: Checkpoint | None = None
+    saving: Saving | None = None
+
+    @property
+    def first(self) -> int:
+        """The first step to do."""
+        return 1 if self.start is None else self.start.manifest.step + 1
+
+    def due(self, step: int, last: int) -> bool:
+        """Is a checkpoint written behind this step?"""
+        return self.saving is not None and (step % self.saving.every == 0 or step == last)
+
+
+def course(
+    program: Program, steps: int, resume: str | Path | Checkpoint | None = None, saving: Saving | None = None
+) -> Course:
+    """The course of a run of `steps` steps in all, those before the checkpoint counted.
+
+    Raises HapError: HAP719 nothing left to do, and what `find`, `fits` and `free_for` raise.
+    """
+    start = resume if isinstance(resume, Checkpoint) else None if resume is None else find(resume)
+    if start is not None:
+        checkpoint_read.fits(start, program.graph, checkpoint_read.loaded(program))
+        done = start.manifest.step
+        if done >= steps:
+            raise error("HAP719", f"{start.folder} stands at step {done}: of {steps} steps none is left", help=f"--steps counts from the beginning: --steps {done + steps} does {steps} more")  # fmt: skip
+    return Course(start, saving)
+
+
+def settle(start: Checkpoint, seed: int | None, data: str | None) -> tuple[int, str]:
+    """Seed and data of a run that goes on, from what the command line says and what the checkpoint says.
+
+    Raises HapError HAP757 for another seed, or for data that only the command line may name.
+    """
+    there = start.manifest
+    where = Span(str(start.folder), 0, 0, 0, 0)
+    if seed is not None and seed != there.seed:
+        raise error(
+            "HAP757",
+            f"{start.folder} was made with seed {there.seed}, not {seed}",
+            where,
+            "leave --seed out: the run goes on with its own",
+        )
+    if data is None and there.data not in BUILT_IN:
+        raise error(
+            "HAP757",
+            f"{start.folder} was made on the data '{there.data}'",
+            where,
+            "name it again, or other data: --data SOURCE",
+        )
+    return there.seed, there.data if data is None else data
+
+
+@contextmanager
+def reserved(on: Course) -> Iterator[None]:
+    """Hold the folder that a course writes to, and see that nothing in it would be overwritten.
+
+    Raises HapError: HAP754 it can't be written, HAP755 another run has it, HAP756 it holds later checkpoints, or another run's.
+    """
+    if on.saving is None:
+        yield
+        return
+    with locked(on.saving.folder):
+        free_for(on)
+        tidy(on.saving.folder)
+        yield
+
+
+def free_for(on: Course) -> None:
+    """Raises HapError HAP756 where the folder holds checkpoints that this run doesn't go on from."""
+    assert on.saving is not None
+    base = on.saving.folder
+    there = steps(base)
+    if not there:
+        return
+    where = Span(str(base), 0, 0, 0, 0)
+    own = on.start is not None and on.start.folder.resolve().parent == base.resolve()
+    if not own:
+        raise error(
+            "HAP756",
+            f"{base} holds checkpoints up to step {there[-1]}",
+            where,
+            f"--resume {base} goes on from them; else choose another folder",
+        )
+    if there[-1] >= on.first:
+        newest = folder_of(base, there[-1])
+        raise error("HAP756", f"{base} holds checkpoints up to step {there[-1]}, later than the one to go on from", where, f"go on from {newest}, or write elsewhere: --checkpoint OTHER")  # fmt: skip
+
+
+class Passage:
+    """A rank on its course. Made with the process group up; all ranks do the same at the same time."""
+
+    def __init__(self, on: Course, rank: Rank, steps: int, seed: int, data: str) -> None:
+        self.on, self.rank, self.steps = on, rank, steps
+        same_settings(on, steps, seed, data)
+        held = {v: rank.lowered.dtypes[rank.program.graph.tensors[v.tensor].dtype] for v in rank.lowered.held}
+        self.writer = None if on.saving is None else Writer(rank.program, held, rank.rank, on.saving, seed, data)
+
+    def begin(self, first_values: Mapping[str, Tensor]) -> range:
+        """Load parameters, buffers and state; returns the steps to do. Raises HapError HAP751 for a damaged checkpoint."""
+        start, rank = self.on.start, self.rank
+        if start is None:
+            rank.load(first_values)
+        else:
+            together(_verified(start, rank.rank, rank.program.layout.devices))
+            source = checkpoint_read.Source(start)
+            rank.held = {
+                v: source.local(
+                    rank.program, v, rank.rank, rank.lowered.dtypes[rank.program.graph.tensors[v.tensor].dtype]
+                )
+                for v in rank.lowered.held
+            }
+            rank.clock.step = self.on.first
+        return range(self.on.first, self.steps + 1)
+
+    def after(self, step: int) -> Path | None:
+        """Write a checkpoint where one is due; returns its folder. Raises HapError HAP754."""
+        if self.writer is None or not self.on.due(step, self.steps):
+            return None
+        return self.writer.save(step, self.rank.held)
+
+
+def _verified(start: Checkpoint, rank: int, ranks: int) -> HapError | None:
+    """Compare this rank's part of the files with their checksums: between them the ranks read each file once."""
+    try:
+        start.verify(start.manifest.files[rank::ranks])
+    except HapError as problem:
+        return problem
+    return None
+
+
+def same_settings(on: Course, steps: int, seed: int, data: str) -> None:
+    """Raises HapError HAP762 unless all ranks have been started alike, and see the same checkpoint."""
+    said = [
+        steps,
+        seed,
+        data,
+        on.saving and [on.saving.every, on.saving.keep],
+        on.start and on.start.manifest.to_json(),
+    ]
+    digest = hashlib.blake2b(repr(said).encode(), digest_size=8).digest()
+    own = torch.tensor([int.from_bytes(digest, "little", signed=True)])
+    every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, own)
+    different = [r for r, other in enumerate(every) if not torch.equal(other, every[0])]
+    if different:
+        raise error("HAP762", f"ranks {', '.join(map(str, different))} were started otherwise than rank 0", help="steps, seed, data and checkpoints must be the same on all of them, and the folder of checkpoints one that all machines share")  # fmt: skip

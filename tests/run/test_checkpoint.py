@@ -1,0 +1,229 @@
+"""Checkpoints: a run that goes on equals one that was never interrupted, under the same program or another."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+
+import pytest
+import torch
+
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.run import checkpoint_read, lock
+from hapdsl.run.checkpoint import find, steps
+from hapdsl.run.checkpoint_write import Saving
+from hapdsl.run.launch import launch
+from hapdsl.run.train import train
+from tests.run.test_train import program_of
+
+F64 = torch.float64
+LAST, AT = 7, 4
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A run that nothing interrupts."""
+    torch.set_num_threads(1)
+    return train(program_of("mlp_zero"), 4, LAST, "digits", dtype=F64)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """The checkpoints of the same run, ended at step 4."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("checkpoints")
+    train(program_of("mlp_zero"), 4, AT, "digits", dtype=F64, saving=Saving(folder, 2, 5))
+    return folder
+
+
+@pytest.fixture
+def copy(base, tmp_path):
+    """Checkpoints of one's own to spoil."""
+    return shutil.copytree(base, tmp_path / "copy")
+
+
+def test_the_same_program_goes_on_bit_by_bit(base, whole):
+    assert steps(base) == [2, 4]
+    for at in (base, base / "step-00000002"):
+        found = train(program_of("mlp_zero"), 4, LAST, "digits", dtype=F64, resume=at)
+        assert found.first_step == find(at).manifest.step + 1
+        assert found.loss == whole.loss[found.first_step - 1 :]
+        assert set(found.final) == set(whole.final) and len(found.final) == 9
+        assert all(torch.equal(t, whole.final[n]) for n, t in found.final.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("mlp_data_parallel", None),
+        ("mlp_megatron", None),
+        ("mesh", None),
+        ("mlp_zero", {"batch": [10, 54], "hidden": [128, 0]}),
+    ],
+)
+def test_another_program_goes_on_as_closely_as_floats_allow(base, whole, name, shares):
+    program = program_of(name)
+    if shares is not None:
+        program = on_two(program, shares)
+    found = train(program, program.layout.devices, LAST, "digits", dtype=F64, resume=base, reference=True)
+    torch.testing.assert_close(found.loss, whole.loss[AT:], rtol=1e-9, atol=0)
+    for key, tensor in found.final.items():
+        torch.testing.assert_close(tensor, whole.final[key], rtol=1e-9, atol=1e-12)
+    assert found.loss_diff < 1e-12
+
+
+def on_two(program, shares):
+    """The program's text for two devices with these shares."""
+    from hapdsl.lang.resources import programs_folder
+    from hapdsl.workbench import Workbench
+
+    folder = programs_folder() / "plans"
+    text = (folder / f"{program.name}.hap").read_text()
+    text = text.replace("[32, 16, 8, 8]", str(shares["batch"])).replace("[64, 32, 16, 16]", str(shares["hidden"]))
+    text = text.replace(" on digits", " on pair")
+    text += "\ncluster pair { device gpu { compute = 1 TFLOP/s, memory = 1 GB, bandwidth = 1 TB/s }\n node n = 2 * gpu over { bandwidth = 1 GB/s, latency = 1 us } }\n"
+    bench = Workbench(folder / "two.hap", text)
+    return bench.proven(bench.program()).program
+
+
+def rewritten(manifest, **changes):
+    """A manifest that says something else, with a checksum that is right."""
+    from hapdsl.run.checkpoint import _checksum
+
+    found = json.loads(manifest.read_text())
+    del found["checksum"]
+    for key, value in changes.items():
+        spot = found
+        *path, last = key.split("__")
+        for part in path:
+            spot = spot[int(part) if isinstance(spot, list) else part]
+        spot[int(last) if isinstance(spot, list) else last] = value
+    manifest.write_text(json.dumps({**found, "checksum": _checksum(found)}))
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def flip(path):
+    raw = bytearray(path.read_bytes())
+    raw[-5] ^= 4
+    path.write_bytes(raw)
+
+
+W1 = "tensors__w1__copies__0__pieces__0"
+SPOILT = {
+    "file shorter": (lambda at: cut_short(at / "rank-1.safetensors"), "HAP751", "rank-1.safetensors"),
+    "file missing": (lambda at: (at / "rank-2.safetensors").unlink(), "HAP751", "rank-2.safetensors"),
+    "one bit": (lambda at: flip(at / "rank-3.safetensors"), "HAP751", "rank-3.safetensors"),
+    "manifest shorter": (lambda at: cut_short(at / "manifest.json"), "HAP751", "manifest.json"),
+    "manifest changed": (lambda at: flip(at / "manifest.json"), "HAP751", "manifest.json"),
+    "no manifest": (lambda at: (at / "manifest.json").unlink(), "HAP751", "manifest.json"),
+    "nothing in it": (lambda at: (at / "manifest.json").write_text("{}"), "HAP752", "manifest.json"),
+    "a list": (lambda at: (at / "manifest.json").write_text("[[[["), "HAP751", "manifest.json"),
+    "later version": (lambda at: rewritten(at / "manifest.json", version=2), "HAP752", "version 2"),
+    "outside": (lambda at: rewritten(at / "manifest.json", files__0__name="../rank-0.safetensors"), "HAP751", "manifest.json"),
+    "huge": (lambda at: rewritten(at / "manifest.json", tensors__w1__shape=[2**40, 2**20]), "HAP753", "w1"),
+    "huge piece": (lambda at: rewritten(at / "manifest.json", tensors__w1__shape=[2**40, 128], **{W1 + "__lengths": [2**40, 64]}), "HAP751", "manifest"),
+    "beyond": (lambda at: rewritten(at / "manifest.json", **{W1 + "__offsets": [1, 0]}), "HAP751", "manifest.json"),
+    "negative": (lambda at: rewritten(at / "manifest.json", **{W1 + "__offsets": [-1, 0]}), "HAP751", "manifest.json"),
+    "a gap": (lambda at: rewritten(at / "manifest.json", **{W1[:-3]: []}), "HAP751", "w1"),
+    "another rank's": (lambda at: rewritten(at / "manifest.json", tensors__b1__copies__0__value="w2@S(0)"), "HAP751", "rank-"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_what_is_damaged_is_named_and_not_used(copy, how):
+    """Read as a whole model; what a rank does is the same and is tried once, below."""
+    spoil, code, words = SPOILT[how]
+    spoil(copy / "step-00000004")
+    with pytest.raises(HapError) as stop:
+        found = find(copy / "step-00000004")
+        checkpoint_read.fits(found, program_of("mlp_zero").graph)
+        dict(checkpoint_read.tensors(found))
+    (said,) = stop.value.diagnostics
+    assert said.code == code and words in said.message, said
+    if code == "HAP751":
+        assert "step-00000002" in said.help
+        assert not find(copy / "step-00000002").verify()
+
+
+def test_a_rank_that_finds_damage_ends_the_run(copy):
+    flip(copy / "step-00000004" / "rank-3.safetensors")
+    with pytest.raises(HapError) as stop:
+        train(program_of("mlp_zero"), 4, LAST, "digits", dtype=F64, resume=copy)
+    (said,) = stop.value.diagnostics
+    assert said.code == "HAP751" and "rank-3.safetensors" in said.message and "step-00000002" in said.help
+
+
+def test_what_was_not_there_to_begin_with(tmp_path, base):
+    for path, words in (
+        (tmp_path / "no", "no such folder"),
+        (tmp_path, "it holds none"),
+        (base / "lock", "it is no folder"),
+    ):
+        with pytest.raises(HapError, match=words) as stop:
+            find(path)
+        assert stop.value.diagnostics[0].code == "HAP750"
+
+
+def test_another_model_is_refused(base):
+    for name in ("layer_zero", "rezero"):
+        with pytest.raises(HapError) as stop:
+            train(program_of(name), 4, LAST, resume=base)
+        assert stop.value.diagnostics[0].code == "HAP753"
+
+
+def test_nothing_is_overwritten(copy):
+    program = program_of("mlp_zero")
+    for resume, at in ((None, "step 4"), (copy / "step-00000002", "later")):
+        with pytest.raises(HapError, match=at) as stop:
+            train(program, 4, LAST, "digits", dtype=F64, resume=resume, saving=Saving(copy, 1))
+        assert stop.value.diagnostics[0].code == "HAP756"
+    with pytest.raises(HapError, match="none is left") as stop:
+        train(program, 4, AT, "digits", dtype=F64, resume=copy)
+    assert stop.value.diagnostics[0].code == "HAP719"
+    assert steps(copy) == [2, 4]
+    (copy / ".step-00000005.partial").mkdir()
+    train(program, 4, LAST, "digits", dtype=F64, resume=copy, saving=Saving(copy, 1, 2))
+    assert sorted(p.name for p in copy.iterdir()) == ["lock", "step-00000006", "step-00000007"]
+
+
+def test_seed_and_data_are_the_checkpoints(base):
+    from hapdsl.run.course import settle
+
+    found = find(base)
+    assert settle(found, None, None) == (0, "digits") and settle(found, 0, "random") == (0, "random")
+    with pytest.raises(HapError, match="seed 0, not 3") as stop:
+        settle(found, 3, None)
+    assert stop.value.diagnostics[0].code == "HAP757"
+    foreign = dataclasses.replace(found, manifest=dataclasses.replace(found.manifest, data="os:listdir"))
+    with pytest.raises(HapError, match="os:listdir"):
+        settle(foreign, None, None)
+
+
+def started_otherwise(reporter, base):
+    import torch.distributed as dist
+
+    from hapdsl.run.course import Course, same_settings
+
+    same_settings(Course(find(base)), 3, 0, "random")
+    same_settings(Course(find(base)), 3, dist.get_rank() // 2, "random")
+
+
+def test_ranks_that_were_started_otherwise(base):
+    with pytest.raises(HapError, match="ranks 2 were started") as stop:
+        launch(started_otherwise, 3, (base,), method="fork")
+    assert {d.code for d in stop.value.diagnostics} == {"HAP762"}
+
+
+def test_one_run_at_a_time_has_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "PATIENCE_S", 0.1)
+    with lock.locked(tmp_path / "c"):
+        with pytest.raises(HapError, match=f"process {os.getpid()} on") as stop, lock.locked(tmp_path / "c"):
+            pass
+    assert stop.value.diagnostics[0].code == "HAP755"
+    with lock.locked(tmp_path / "c"):
+        pass
