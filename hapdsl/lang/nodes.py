@@ -470,6 +470,7 @@ class Measured(Statement):
     kind: str
     points: tuple[tuple[Quantity, Quantity], ...]
     device: str | None = None
+    skew: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,7 +485,6 @@ class Cluster(Block):
 @dataclass(frozen=True, slots=True)
 class Mesh(Statement):
     """`mesh nodes = 2, devices = 4`; without it a program has one axis, `devices`."""
-    skew: float | None = None
 
     axes: tuple[tuple[str, int], ...]
 
