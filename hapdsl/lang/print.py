@@ -166,7 +166,7 @@ def _row(statement: n.Statement, pad: int) -> Row:
             return Row(f"node {name}", f"= {_parts(parts, link)}{leaving}", "", "node", sign)
         case n.Network(parts=parts, link=link):
             return Row(f"network {_parts(parts, link)}")
-        case n.Measured(kind=kind, points=points, device=device):
+        case n.Measured(kind=kind, points=points, device=device, skew=skew):
             shown = ", ".join(f"{inline(size)} = {inline(time)}" for size, time in points)
             what = f"measured {kind}{f' on {device}' if device else ''}{f' at {number(skew)}' if skew is not None else ''}"
             return Row(f"{what} {{ {shown} }}" if points else f"{what} {{ }}")
