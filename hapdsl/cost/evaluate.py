@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapdsl.cluster.hardware import Cluster
-from hapdsl.cost.memory import Memory, measure
-from hapdsl.cost.overlap import simulate
+from hapdsl.cost.columns import Columns
+from hapdsl.cost.memory import Memory, measured
+from hapdsl.cost.overlap import simulated
 from hapdsl.cost.pricing import Line, Pricer
-from hapdsl.graph.program import Program
+from hapdsl.graph.program import Instruction, Program
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -104,21 +105,21 @@ def evaluate(program: Program, cluster: Cluster, pricer: Pricer | None = None) -
 
     `pricer`, made for the same graph, layout and cluster, makes repeated calls cheaper. Raises HAP420 where program and
     cluster differ in their number of devices, ValueError for a pricer of something else.
-    Cost: O(instructions × devices); 3,000 instructions on 8 devices take about 40 ms.
+    Cost: O(instructions × devices); docs/performance.md has measured seconds.
     """
     if pricer is None:
         pricer = Pricer(program.graph, program.layout, cluster)
     elif not pricer.fits(program, cluster):
         raise ValueError("this pricer was made for another graph, layout or cluster")
-    lines = [pricer.line(i) for i in program.instructions]
-    starts, ends = simulate(lines, pricer)
-    stages = stages_of(lines)
+    columns = Columns(pricer.drafts(program.instructions), pricer)
+    starts, ends = simulated(columns)
+    stages = _stages(columns)
     return Cost(
         sync_s=float(sum(s.seconds for s in stages)),
         overlap_s=float(ends.max(initial=0.0)),
         stages=stages,
-        per_instruction_s=[line.price.seconds for line in lines],
-        memory=measure(program.graph, lines, pricer),
+        per_instruction_s=[price.seconds for price in columns.prices],
+        memory=measured(program.graph, columns),
         capacity_bytes=cluster.memories,
         starts_s=starts,
         ends_s=ends,
@@ -130,18 +131,39 @@ def stages_of(lines: Sequence[Line]) -> list[Stage]:
     if not lines:
         return []
     begins = [k for k, line in enumerate(lines) if line.instruction.is_collective]
+    return _cut(
+        [line.price.moved for line in lines],
+        [line.instruction for line in lines],
+        begins,
+        np.stack([line.price.seconds for line in lines]),
+    )
+
+
+def _stages(columns: Columns) -> list[Stage]:
+    instructions = [line.instruction for line in columns.lines]
+    begins = np.flatnonzero(columns.collective).tolist()
+    return _cut([price.moved for price in columns.prices], instructions, begins, columns.seconds.copy())
+
+
+def _cut(
+    moved: Sequence[float], instructions: Sequence[Instruction], begins: list[int], seconds: Floats
+) -> list[Stage]:
+    """The stages of instructions, of which those that `begins` numbers are collectives; spends `seconds`, float array [instructions, devices]."""
+    if not instructions:
+        return []
     cuts = begins if begins and begins[0] == 0 else [0, *begins]
-    seconds = np.stack([line.price.seconds for line in lines])
-    comm = seconds.max(axis=1)
+    comm = seconds[begins].max(axis=1)
     seconds[begins] = 0.0
     sums = np.add.reduceat(seconds, cuts, axis=0)
     stages = []
-    for first, after, worked in zip(cuts, [*cuts[1:], len(lines)], sums, strict=True):
-        head = lines[first].instruction
-        if head.is_collective:
+    collectives = dict(zip(begins, comm.tolist(), strict=True))
+    for first, after, worked in zip(cuts, [*cuts[1:], len(instructions)], sums, strict=True):
+        head = instructions[first]
+        if first in collectives:
             tensors = tuple(v.tensor for v in head.inputs)
-            moved, took = lines[first].price.moved, float(comm[first])
-            stages.append(Stage(head.op, head.method, tensors, moved, took, worked, first, after - 1))
+            stages.append(
+                Stage(head.op, head.method, tensors, moved[first], collectives[first], worked, first, after - 1)
+            )
         else:
             stages.append(Stage(None, None, (), 0.0, 0.0, worked, first, after - 1))
     return stages

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hapdsl.cost.columns import Columns
 from hapdsl.cost.pricing import Line, Pricer
-from hapdsl.graph.program import LOADS, Value, summed
+from hapdsl.graph.program import Value, summed
 from hapdsl.graph.training import TURN, TrainingGraph
 
 Ints = NDArray[np.int64]
@@ -66,85 +67,98 @@ class Memory:
 
 def measure(graph: TrainingGraph, lines: Sequence[Line], pricer: Pricer) -> Memory:
     """The memory of a program's lines, as numbered and priced by `pricer`."""
-    n = len(lines)
-    slots, first, last, values = [], [], [], []
-    open_: dict[int, int] = {}  # slot -> the range it lives in now
-    held: dict[int, Value] = {}
+    return measured(graph, Columns(lines, pricer))
 
-    def begin(slot: int, value: Value, start: int, end: int) -> int:
-        slots.append(slot)
-        values.append(value)
-        first.append(start)
-        last.append(end)
-        return len(slots) - 1
 
-    for k, line in enumerate(lines):
-        instruction = line.instruction
-        for slot, value in zip(line.inputs, instruction.inputs, strict=True):
-            r = open_.get(slot)
-            if r is None:  # nobody made it (an unfinished program): it was there from the start
-                r = open_[slot] = begin(slot, value, 0, k)
-            last[r] = max(last[r], k)
-        if instruction.node is None and instruction.op == "free":
-            for slot in line.inputs:
-                if slot not in held:
-                    open_.pop(slot, None)
-            continue
-        load = instruction.node is None and instruction.op in LOADS
-        for slot, value in zip(line.outputs, instruction.outputs, strict=True):
-            if not load:
-                open_[slot] = begin(slot, value, k, k)
-            elif slot not in held:
-                held[slot] = value
-                open_[slot] = begin(slot, value, 0, n - 1)
-    for r in _kept(graph, values, held):
-        last[r] = n - 1
-
+def measured(graph: TrainingGraph, columns: Columns) -> Memory:
+    """The memory of a program in columns. Cost: O((lines + operands) × sorts of devices)."""
+    n, pricer = len(columns), columns.pricer
+    slots, first, last = _lifetimes(columns)
+    values = [pricer.numbers.values[s] for s in slots.tolist()]
+    last[_kept(graph, columns, slots, values)] = n - 1
     one_of, alike = pricer.alike
-    sizes = pricer.table(slots)[:, one_of]
-    added = _turns(graph, lines, values, first, sizes)
-    first_, last_ = np.array(first, dtype=np.int64), np.array(last, dtype=np.int64)
-    buffers = np.stack([line.price.buffer for line in lines]) if n else np.zeros((0, len(alike)), dtype=np.int64)
-    live = _running(first_, sizes, np.arange(n), "right") - _running(last_, sizes, np.arange(n), "left")
+    sizes = pricer.table(slots, one_of)
+    buffers = columns.buffers
+    added = _turns(graph, columns, values, first, sizes)
+    live = _running(first, sizes, np.arange(n), "right") - _running(last, sizes, np.arange(n), "left")
     for k, r in added.items():
         buffers[k] += sizes[r][alike]
-    return Memory(live[:, alike] + buffers, tuple(values), first_, last_, sizes[:, alike], buffers)
+    return Memory(live[:, alike] + buffers, tuple(values), first, last, sizes[:, alike], buffers)
 
 
-def _turns(graph: TrainingGraph, lines: Sequence[Line], values: Sequence[Value], first: list[int], sizes: Ints) -> dict[int, int]:
+def _lifetimes(columns: Columns) -> tuple[Ints, Ints, Ints]:
+    """(slot, first line, last line) of every stretch in which a value lives, int arrays [values], in the order they begin to be known.
+
+    A stretch begins where a line makes a value (of loads: the first one), and goes on to the last reader before the next one begins; `free`
+    ends it, unless the value is held. What nobody made (in an unfinished program) was there from the start.
+    """
+    n = len(columns)
+    loaded, at = np.unique(columns.writes[columns.loads[columns.writers]], return_index=True)
+    load_writes = np.flatnonzero(columns.loads[columns.writers])
+    held = np.full(len(columns.numbers.values), n, dtype=np.int64)  # by slot: the line that loads it
+    held[loaded] = columns.writers[load_writes[at]]
+    begins = np.sort(np.concatenate([np.flatnonzero(~columns.loads[columns.writers]), load_writes[at]]))
+    slots, starts = columns.writes[begins], columns.writers[begins]
+    ends = np.flatnonzero(columns.frees[columns.readers] & (held[columns.reads] >= columns.readers))
+    # What happens to a slot, sorted by slot and time: reads see what happened in earlier lines only.
+    happens = np.concatenate([slots * n + starts, columns.reads[ends] * n + columns.readers[ends]])
+    order = np.argsort(happens, kind="stable")
+    before = np.searchsorted(happens[order], columns.reads * n + columns.readers) - 1
+    what = order[before] if len(order) else np.zeros(len(before), dtype=np.int64)
+    made = (before >= 0) & (what < len(begins))
+    made[made] = slots[what[made]] == columns.reads[made]
+    # Reads of what isn't there: one stretch from the start for those that nothing separates.
+    lost = np.flatnonzero(~made)
+    _, first_of, which = np.unique(
+        columns.reads[lost] * (len(order) + 1) + before[lost] + 1, return_index=True, return_inverse=True
+    )
+    unknown = lost[first_of]
+    stretch = np.empty(len(before), dtype=np.int64)
+    stretch[made] = what[made]
+    stretch[lost] = len(begins) + which.reshape(-1)
+    last = np.concatenate([starts, np.zeros(len(unknown), dtype=np.int64)])
+    np.maximum.at(last, stretch, columns.readers)
+    last[: len(begins)][columns.loads[starts]] = n - 1
+    known = np.concatenate([2 * starts + 1, 2 * columns.readers[unknown]])
+    by_time = np.argsort(known, kind="stable")
+    first = np.concatenate([np.where(columns.loads[starts], 0, starts), np.zeros(len(unknown), dtype=np.int64)])
+    return np.concatenate([slots, columns.reads[unknown]])[by_time], first[by_time], last[by_time]
+
+
+def _turns(graph: TrainingGraph, columns: Columns, values: Sequence[Value], first: Ints, sizes: Ints) -> dict[int, int]:
     """What a `microbatch` block adds: inputs are there for all turns, and sums over turns from the first line on.
 
     Changes `first` and `sizes`; returns, by the line that makes a turn's part of a sum, the range of that sum: the part is there beside it.
     """
     if graph.turns == 1:
         return {}
-    sums = summed(line.instruction for line in lines)
+    sums = summed(line.instruction for line in columns.lines)
     found: dict[int, int] = {}
     for r, value in enumerate(values):
         if graph.tensors[value.tensor].kind == "input" and value.tensor in graph.turned:
             sizes[r] *= graph.turns
-        if value in sums and lines[first[r]].instruction.section in TURN:
-            found[first[r]], first[r] = r, 0
+        if value in sums and columns.lines[first[r]].instruction.section in TURN:
+            found[int(first[r])], first[r] = r, 0
     return found
 
 
-def _kept(graph: TrainingGraph, values: Sequence[Value], held: dict[int, Value]) -> list[int]:
+def _kept(graph: TrainingGraph, columns: Columns, slots: Ints, values: Sequence[Value]) -> list[int]:
     """The ranges that live to the end: `.new` in the placement that the old value is held in, else as it was made last;
     loss, outputs and metrics as they were made last."""
+    numbers = columns.numbers
+    renewed = graph.updates
     placements: dict[str, set[object]] = {}
-    for value in held.values():
-        placements.setdefault(value.tensor, set()).add(value.placement)
-    wanted: dict[str, set[object]] = {new: placements.get(old, set()) for old, new in graph.updates.items()}
-    for name in (graph.loss, *graph.outputs, *graph.metrics):
-        if name is not None:
-            wanted.setdefault(graph.resolve(name), set())
+    for slot in np.unique(columns.writes[columns.loads[columns.writers]]).tolist():
+        value = numbers.values[slot]
+        if value.tensor in renewed:
+            placements.setdefault(renewed[value.tensor], set()).add(value.placement)
     latest: dict[str, int] = {}
     matching: dict[tuple[str, object], int] = {}
-    for r, value in enumerate(values):
-        if value.tensor in wanted:
-            latest[value.tensor] = r
-            if value.placement in wanted[value.tensor]:
-                matching[value.tensor, value.placement] = r
+    for r in np.flatnonzero(np.array(numbers.lasting, dtype=bool)[slots]).tolist():
+        value = values[r]
+        latest[value.tensor] = r
+        if value.placement in placements.get(value.tensor, ()):
+            matching[value.tensor, value.placement] = r
     found = list(matching.values())
     named = {name for name, _ in matching}
     return found + [r for name, r in latest.items() if name not in named]

@@ -6,16 +6,19 @@ are the same operator or collective over the same shapes. Whatever is priced und
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from hapdsl.graph.program import Instruction, Value
+from hapdsl.graph.program import LOADS, Instruction, Value
 from hapdsl.graph.training import Node, TrainingGraph
+
+# Kinds of what costs nothing.
+LOCAL, FREE, LOAD = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An instruction whose values and kind are numbered: a line without a price. `kind` is -1 for what costs nothing."""
+    """An instruction whose values and kind are numbered: a line without a price. `kind` is LOCAL, FREE or LOAD for what costs nothing."""
 
     instruction: Instruction
     inputs: list[int]
@@ -26,15 +29,24 @@ class Draft:
 class Numbers:
     """Slots (values), shapes and kinds of one graph's programs, in the order they were first met.
 
-    `shape_of[slot]` is a value's shape, `samples[shape]` a value of it, `examples[kind]` an instruction of a kind.
+    `values[slot]` is a value, `shape_of[slot]` its shape, `samples[shape]` a value of it, `examples[kind]` an instruction of a kind.
+    `lasting[slot]` says that a value may be one of a step's results: a parameter's or state's new value, the loss, an output, a metric.
     """
 
     def __init__(self, graph: TrainingGraph) -> None:
         self.graph = graph
+        self.values: list[Value] = []
         self.shape_of: list[int] = []
         self.samples: list[Value] = []
         self.examples: list[Draft] = []
-        self._slots: dict[Value, int] = {}
+        self.lasting: list[bool] = []
+        results = [graph.resolve(n) for n in (graph.loss, *graph.outputs, *graph.metrics) if n is not None]
+        self._lasting = frozenset((*graph.updates.values(), *results))
+        self._slots: dict[tuple[object, ...], int] = {}
+        self._looks: dict[
+            str, tuple[int, tuple[str | None, ...]]
+        ] = {}  # by tensor: a number of its sizes, dtype and classes
+        self._look_numbers: dict[tuple[object, ...], int] = {}
         self._shapes: dict[tuple[object, ...], int] = {}
         self._kinds: dict[tuple[object, ...], int] = {}
         self._calls: dict[int, tuple[Node, int]] = {}  # by id; holding the node keeps its id from being reused
@@ -43,30 +55,63 @@ class Numbers:
 
     def slot(self, value: Value) -> int:
         """The number of a value; equal values have one number."""
-        found = self._slots.get(value)
+        # Plain words and numbers: Python hashes these many times faster than nested objects.
+        flat = tuple([x for p in value.placement for x in (p.kind, p.dim)])
+        key = (value.tensor, flat)
+        found = self._slots.get(key)
         if found is None:
-            found = self._slots[value] = len(self.shape_of)
-            self.shape_of.append(self._shape(value))
+            found = self._slots[key] = len(self.shape_of)
+            self.values.append(value)
+            self.shape_of.append(self._shape(value, flat))
+            self.lasting.append(value.tensor in self._lasting)
         return found
 
-    def _shape(self, value: Value) -> int:
-        tensor = self.graph.tensors[value.tensor]
-        classes = tensor.classes
-        cut = tuple(classes[p.dim] if p.kind == "S" and p.dim < len(classes) else None for p in value.placement)
-        number = self._shapes.setdefault((tensor.shape, tensor.dtype, value.placement, cut), len(self.samples))
+    def _shape(self, value: Value, flat: tuple[str | int, ...]) -> int:
+        look, classes = self._looks.get(value.tensor) or self._look(value.tensor)
+        cut = [classes[p.dim] if p.kind == "S" and p.dim < len(classes) else None for p in value.placement]
+        number = self._shapes.setdefault((look, flat, *cut), len(self.samples))
         if number == len(self.samples):
             self.samples.append(value)
         return number
 
+    def _look(self, name: str) -> tuple[int, tuple[str | None, ...]]:
+        tensor = self.graph.tensors[name]
+        number = self._look_numbers.setdefault((tensor.shape, tensor.dtype), len(self._look_numbers))
+        found = self._looks[name] = (number, tensor.classes)
+        return found
+
     def draft(self, instruction: Instruction) -> Draft:
         """An instruction with its numbers."""
-        inputs, outputs = [self.slot(v) for v in instruction.inputs], [self.slot(v) for v in instruction.outputs]
-        if instruction.node is None and not instruction.is_collective:
-            return Draft(instruction, inputs, outputs, -1)
+        return self._drafted(
+            instruction, [self.slot(v) for v in instruction.inputs], [self.slot(v) for v in instruction.outputs]
+        )
+
+    def drafts(self, instructions: Iterable[Instruction]) -> list[Draft]:
+        """The drafts of a program. Values are first looked up as objects, which most programs share between their instructions."""
+        slots: dict[int, int] = {}
+        found = []
+        for instruction in instructions:
+            sides = []
+            for values in (instruction.inputs, instruction.outputs):
+                side = []
+                for value in values:
+                    slot = slots.get(id(value))
+                    if slot is None:
+                        slot = slots[id(value)] = self.slot(value)
+                    side.append(slot)
+                sides.append(side)
+            found.append(self._drafted(instruction, *sides))
+        return found
+
+    def _drafted(self, instruction: Instruction, inputs: list[int], outputs: list[int]) -> Draft:
+        node = instruction.node
+        if node is None and not instruction.is_collective:
+            kind = LOAD if instruction.op in LOADS else FREE if instruction.op == "free" else LOCAL
+            return Draft(instruction, inputs, outputs, kind)
         shapes = self.shape_of
-        what: object = instruction.op if instruction.node is None else self._call(instruction.node)
         key = (
-            what, instruction.method, instruction.axis, self.graph.times(instruction.section), instruction.dtype,
+            instruction.op if node is None else self._call(node),
+            instruction.method, instruction.axis, self.graph.times(instruction.section), instruction.dtype,
             tuple([shapes[s] for s in inputs]), tuple([shapes[s] for s in outputs]),
         )  # fmt: skip
         kind = self._kinds.setdefault(key, len(self.examples))
@@ -87,7 +132,7 @@ class Numbers:
         found = self._calls.get(id(node))
         if found is None:
             instance = node.instance
-            key = (node.op, tuple(g.operand for g in instance.given), str(instance.attributes))
+            key = (node.op, tuple([g.operand for g in instance.given]), str(instance.attributes))
             number = self._call_numbers.setdefault(key, len(self._call_numbers))
             found = self._calls[id(node)] = (node, number)
         return found[1]

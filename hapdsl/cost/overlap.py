@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from hapdsl.cost.columns import Columns
 from hapdsl.cost.pricing import Line, Pricer
 
 Floats = NDArray[np.float64]
@@ -22,50 +23,77 @@ Floats = NDArray[np.float64]
 
 def simulate(lines: Sequence[Line], pricer: Pricer) -> tuple[Floats, Floats]:
     """(starts, ends) in seconds, float arrays [instructions, devices]."""
-    devices = len(pricer.cluster)
-    zero = np.zeros(devices)
-    compute_free, comm_free = zero, zero
-    done: dict[int, Floats] = {}  # when a value is there, by its number
-    # The same for values that come from a collective. Others come from the compute stream itself, which takes things in
-    # order, so a compute instruction needn't wait for them.
-    arrived: dict[int, Floats] = {}
-    starts, ends = [], []
-    for line in lines:
-        instruction, ins, outs = line.instruction, line.inputs, line.outputs
-        if instruction.node is not None:
-            start = compute_free
-            for slot in ins:
-                wait = arrived.get(slot)
-                if wait is not None:
-                    start = np.maximum(start, wait)
-            compute_free = end = start + line.price.seconds
-            for slot in outs:
-                done[slot] = end
-                arrived.pop(slot, None)
-        elif instruction.is_collective:
-            start = comm_free
-            for slot in ins:
-                start = np.maximum(start, done.get(slot, zero))
-            start = _together(start, pricer.groups(instruction.axis))
-            comm_free = end = start + line.price.seconds
-            for slot in outs:
-                done[slot] = arrived[slot] = end
+    return simulated(Columns(lines, pricer))
+
+
+def simulated(columns: Columns) -> tuple[Floats, Floats]:
+    """The same of a program in columns.
+
+    A compute stream goes on without a gap but where an instruction reads what comes from elsewhere, and of those that read it only the first
+    can wait for it; so runs between such instructions are sums, and only these and what is no compute are looked at one by one.
+    """
+    n, devices = len(columns), len(columns.pricer.cluster)
+    seconds, makers, waits = columns.seconds, columns.makers, _waits(columns)
+    starts, ends = np.zeros((n, devices)), np.zeros((n, devices))
+    looked_at = columns.collective | columns.local | columns.frees
+    looked_at[list(waits)] = True
+    events = np.flatnonzero(looked_at)
+    # The compute stream, packed: its lines, its seconds, and how many of its lines stand before each event.
+    stream = np.flatnonzero(columns.compute)
+    work, done = seconds[stream], 0
+    begun, ended = np.empty_like(work), np.empty_like(work)
+    compute_free = comm_free = np.zeros(devices)
+    first_read = np.searchsorted(columns.readers, events).tolist()
+    behind = np.searchsorted(columns.readers, events, side="right").tolist()
+    for k, upto, read, end in zip(
+        events.tolist(), np.searchsorted(stream, events).tolist(), first_read, behind, strict=True
+    ):
+        if upto > done:
+            compute_free = _run(work, begun, ended, done, upto, compute_free)
+            ends[stream[done:upto]] = ended[done:upto]
+            done = upto
+        own = waits.get(k)
+        if own is not None:
+            for maker in own:
+                compute_free = np.maximum(compute_free, ends[maker])
+            continue
+        ready = np.zeros(devices)
+        for maker in makers[read:end].tolist():
+            if maker >= 0:
+                np.maximum(ready, ends[maker], out=ready)
+        if columns.kinds[k] < 0:
+            starts[k] = ends[k] = ready
         else:
-            start = end = zero
-            for slot in ins:
-                start = end = np.maximum(start, done.get(slot, zero))
-            waits = any(slot in arrived for slot in ins)
-            for slot in outs:
-                done[slot] = end
-                if waits:
-                    arrived[slot] = end
-                else:
-                    arrived.pop(slot, None)
-        starts.append(start)
-        ends.append(end)
-    if not starts:
-        return np.zeros((0, devices)), np.zeros((0, devices))
-    return np.stack(starts), np.stack(ends)
+            instruction = columns.lines[k].instruction
+            starts[k] = _together(np.maximum(comm_free, ready), columns.pricer.groups(instruction.axis))
+            comm_free = ends[k] = starts[k] + seconds[k]
+    if len(stream) > done:
+        _run(work, begun, ended, done, len(stream), compute_free)
+    starts[stream], ends[stream] = begun, ended
+    return starts, ends
+
+
+def _waits(columns: Columns) -> dict[int, list[int]]:
+    """For compute lines that may have to wait: the lines that make what they wait for, each at its first reader only."""
+    makers = columns.makers
+    elsewhere = columns.collective | columns.local
+    reads = np.flatnonzero((makers >= 0) & columns.compute[columns.readers] & elsewhere[makers])
+    _, first = np.unique(makers[reads], return_index=True)
+    found: dict[int, list[int]] = {}
+    for reader, maker in zip(columns.readers[reads[first]].tolist(), makers[reads[first]].tolist(), strict=True):
+        found.setdefault(reader, []).append(maker)
+    return found
+
+
+def _run(work: Floats, begun: Floats, ended: Floats, first: int, after: int, free: Floats) -> Floats:
+    """Compute instructions `first` up to `after` one behind the other, from `free` on; returns when the last one ends."""
+    own = ended[first:after]
+    own[:] = work[first:after]
+    own[0] += free
+    np.add.accumulate(own, axis=0, out=own)
+    begun[first] = free
+    begun[first + 1 : after] = own[:-1]
+    return own[-1]
 
 
 def _together(ready: Floats, groups: list[list[int]]) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.collectives import collective_seconds
 from hapdsl.cost.compute import compute_seconds
-from hapdsl.cost.numbers import Draft, Numbers
+from hapdsl.cost.numbers import FREE, LOAD, LOCAL, Draft, Numbers
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
@@ -33,12 +34,13 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An instruction whose values are numbered: what memory and overlap walk over."""
+    """An instruction whose values are numbered, with its price: what memory and overlap walk over."""
 
     instruction: Instruction
     inputs: list[int]
     outputs: list[int]
     price: Price
+    kind: int
 
 
 class Pricer:
@@ -62,7 +64,10 @@ class Pricer:
         self._prices: dict[int, Price] = {}  # by kind of instruction
         self._groups: dict[int, list[list[int]]] = {}
         zero = np.zeros(len(cluster), dtype=np.int64)
-        self._prices[-1] = Price(np.zeros(len(cluster)), zero)
+        self._prices.update(dict.fromkeys((LOCAL, FREE, LOAD), Price(np.zeros(len(cluster)), zero)))
+        self._recent: dict[
+            int, Draft
+        ] = {}  # of the last program, by the id of the instruction that the draft keeps alive
 
     def fits(self, program: Program, cluster: Cluster) -> bool:
         """Was this pricer made for the program's graph and layout (the same objects) and for this cluster?"""
@@ -78,11 +83,12 @@ class Pricer:
         """Local bytes of a numbered value, int array [devices]."""
         return self._shape_bytes()[self.numbers.shape_of[slot]]
 
-    def table(self, slots: list[int]) -> Ints:
-        """Local bytes of numbered values, int array [values, devices]."""
-        if not slots:
-            return np.zeros((0, len(self.cluster)), dtype=np.int64)
-        return np.stack(self._shape_bytes())[np.array(self.numbers.shape_of)[slots]]
+    def table(self, slots: Sequence[int] | Ints, devices: Ints | None = None) -> Ints:
+        """Local bytes of numbered values (on some devices only), int array [values, devices]."""
+        if not len(slots):
+            return np.zeros((0, len(self.cluster) if devices is None else len(devices)), dtype=np.int64)
+        shapes = np.stack(self._shape_bytes())
+        return np.asarray((shapes if devices is None else shapes[:, devices])[np.array(self.numbers.shape_of)[slots]])
 
     def _shape_bytes(self) -> list[Ints]:
         for value in self.numbers.samples[len(self._bytes) :]:
@@ -111,16 +117,33 @@ class Pricer:
         """An instruction with its values numbered and its price."""
         return self.priced(self.numbers.draft(instruction))
 
+    def drafts(self, instructions: Iterable[Instruction]) -> list[Draft]:
+        """The drafts of a whole program; those of the instructions that the last program shared are at hand."""
+        listed = list(instructions)
+        recent = self._recent
+        found = [recent.get(id(i)) for i in listed]
+        new = iter(self.numbers.drafts([i for i, draft in zip(listed, found, strict=True) if draft is None]))
+        drafts = [draft if draft is not None else next(new) for draft in found]
+        self._recent = dict(zip(map(id, listed), drafts, strict=True))
+        return drafts
+
     def priced(self, draft: Draft) -> Line:
         """A draft of this pricer's numbers with its price."""
-        found = self._prices.get(draft.kind)
+        return Line(draft.instruction, draft.inputs, draft.outputs, self.price_of(draft.kind), draft.kind)
+
+    def price_of(self, kind: int) -> Price:
+        """The price of a kind of instruction."""
+        found = self._prices.get(kind)
         if found is None:
+            draft = self.numbers.examples[kind]
             make = self._collective if draft.instruction.node is None else self._compute
             dtype = draft.instruction.dtype
             found = make(draft.instruction, self._sum(draft.inputs, dtype), self._sum(draft.outputs, dtype))
-            times = self.graph.times(draft.instruction.section)  # what stands in a `microbatch` block is done in every turn
-            found = self._prices[draft.kind] = found if times == 1 else replace(found, seconds=found.seconds * times)
-        return Line(draft.instruction, draft.inputs, draft.outputs, found)
+            times = self.graph.times(
+                draft.instruction.section
+            )  # what stands in a `microbatch` block is done in every turn
+            found = self._prices[kind] = found if times == 1 else replace(found, seconds=found.seconds * times)
+        return found
 
     def price(self, instruction: Instruction) -> Price:
         """The price of one instruction; loads, local conversions and `free` are free."""
@@ -130,7 +153,11 @@ class Pricer:
         """Bytes of several values on each device, where floats are sent as `dtype`."""
         total = np.zeros(len(self.cluster), dtype=np.int64)
         for slot in slots:
-            total += self.slot_bytes(slot) if dtype is None else self.slot_bytes(slot) * DTYPE_BYTES[dtype] // self._item(slot)
+            total += (
+                self.slot_bytes(slot)
+                if dtype is None
+                else self.slot_bytes(slot) * DTYPE_BYTES[dtype] // self._item(slot)
+            )
         return total
 
     def _item(self, slot: int) -> int:
@@ -141,7 +168,9 @@ class Pricer:
     def _compute(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
         assert instruction.node is not None
         lengths = self._geometry.index_lengths(instruction)
-        return Price(compute_seconds(instruction.node, lengths, inputs, outputs, self.cluster), self._prices[-1].buffer)
+        return Price(
+            compute_seconds(instruction.node, lengths, inputs, outputs, self.cluster), self._prices[LOCAL].buffer
+        )
 
     def _collective(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
         """All groups along the axis at once, each with its own link."""
