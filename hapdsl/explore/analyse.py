@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from hapdsl.cost.evaluate import Cost, evaluate
-from hapdsl.graph.program import Program
-from hapdsl.lang import nodes
+from hapdsl.explore.desk import Desk
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
-from hapdsl.workbench import Workbench
+from hapdsl.live import LiveProgram
 
 Object = dict[str, Any]
 
@@ -30,22 +27,11 @@ def formatted(text: str, path: str) -> Object:
     return {"text": printed}
 
 
-def analyse(text: str, path: str, cluster: str | None = None) -> Object:
+def analyse(text: str, path: str, cluster: str | None = None, desk: Desk | None = None, version: int = 0) -> Object:
     """`findings` and `programs` of a text that stands at `path`; `cluster` prices the programs that name none."""
-    findings: list[Diagnostic] = []
-    programs: list[Object] = []
-    try:
-        bench = Workbench(path, text)
-        ops = bench.ops
-    except HapError as stop:
-        findings += stop.diagnostics
-    else:
-        assert ops is not None
-        _blocks(bench, findings)
-        for program in bench.programs():
-            programs.append(_program(bench, program, cluster, findings))
-        findings += bench.notes
-    return {"findings": [finding(d, path) for d in dict.fromkeys(findings)], "programs": programs}
+    desk = desk or Desk()
+    reading = desk.reading({"path": path, "text": text, "cluster": cluster, "version": version})
+    return {"findings": [finding(d, path) for d in reading.diagnostics], "programs": [_program(p) for p in reading.programs]}
 
 
 def finding(d: Diagnostic, path: str) -> Object:
@@ -54,71 +40,29 @@ def finding(d: Diagnostic, path: str) -> Object:
     return {**d.as_json(), **span}
 
 
-def _blocks(bench: Workbench, findings: list[Diagnostic]) -> None:
-    """Models and clusters of the file itself."""
-    for model in bench.bundle.of_main(nodes.Model):
-        assert isinstance(model, nodes.Model)
-        if all(p.default is not None for p in model.parameters):
-            try:
-                bench.graph(model.name)
-            except HapError as stop:
-                findings += stop.diagnostics
-    for cluster in bench.bundle.of_main(nodes.Cluster):
-        assert isinstance(cluster, nodes.Cluster)
-        try:
-            bench.cluster(cluster.name)
-        except HapError as stop:
-            findings += stop.diagnostics
-
-
-def _program(bench: Workbench, program: nodes.Program, on: str | None, findings: list[Diagnostic]) -> Object:
-    span = program.span
+def _program(live: LiveProgram) -> Object:
+    tree, cost, cluster = live.tree, live.cost, live.cluster
     found: Object = {
-        "name": program.name, "model": program.model, "cluster": program.cluster, "line": span.line, "end_line": span.end_line,
+        "name": tree.name, "model": tree.model, "cluster": tree.cluster, "line": tree.span.line, "end_line": tree.span.end_line,
+        "state": live.state, "note": live.note,
     }  # fmt: skip
-    try:
-        checked = bench.checked(program)
-    except HapError as stop:
-        findings += stop.diagnostics
-        return {**found, "state": "wrong"}
-    findings += checked.diagnostics
-    found["instructions"] = len(checked.program.instructions)
-    if not checked.ok:
-        return {**found, "state": "wrong"}
-    if checked.sketch:
-        return {**found, "state": "sketch", "note": "a sketch leaves lines open, so it has no cost"}
-    found["state"] = "proven"
-    try:
-        cluster = bench.cluster_of(program) or bench.cluster(on)
-        cost = evaluate(checked.program, cluster)
-    except HapError as stop:
-        return {**found, "note": "; ".join(d.message for d in stop.diagnostics)}
-    return {**found, **priced(checked.program, cost), "devices": [d.name for d in cluster.devices], "guessed": cluster.guessed, "cluster": cluster.name}
-
-
-def priced(program: Program, cost: Cost) -> Object:
-    """Totals, memory, and the cost of each line that an instruction comes from."""
-    lines: dict[int, Object] = {}
-    for instruction, seconds in zip(program.instructions, cost.per_instruction_s, strict=True):
-        line = instruction.span.line
-        entry = lines.setdefault(line, {"seconds": 0.0, "devices": np.zeros(len(seconds)), "count": 0, "bytes": 0, "words": instruction.op})
-        entry["seconds"] += float(seconds.max(initial=0.0))
-        entry["devices"] = entry["devices"] + seconds
-        entry["count"] += 1
-        if instruction.is_collective:
-            entry["bytes"] += _moved(program, (v.tensor for v in instruction.inputs))
-            entry["words"] = instruction.op if instruction.method is None else f"{instruction.op}, {instruction.method}"
-    for entry in lines.values():
-        entry["devices"] = [float(s) for s in entry["devices"]]
+    if live.checked is not None:
+        found["instructions"] = len(live.checked.program.instructions)
+    if cost is None or cluster is None:
+        return found
+    lines = {
+        str(line): {"seconds": c.seconds, "devices": [float(s) for s in c.devices], "count": c.count, "bytes": c.bytes, "words": c.words}
+        for line, c in live.lines.items()
+    }
     return {
+        **found,
         "sync_s": cost.sync_s,
         "overlap_s": cost.overlap_s,
         "memory_bytes": [int(b) for b in cost.memory_bytes],
         "capacity_bytes": [float(b) if np.isfinite(b) else 1e30 for b in cost.capacity_bytes],
         "fits": bool(cost.fits),
-        "lines": {str(line): entry for line, entry in lines.items()},
+        "lines": lines,
+        "devices": [d.name for d in cluster.devices],
+        "guessed": cluster.guessed,
+        "cluster": cluster.name,
     }
-
-
-def _moved(program: Program, tensors: Iterable[str]) -> int:
-    return sum(program.graph.tensors[t].bytes for t in tensors)

@@ -13,7 +13,7 @@ from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.files import write_file
 
 if TYPE_CHECKING:
-    from hapdsl.explore.app import ExploreApp
+    from hapdsl.explore.shell import Shell
 
 SAVE, FORMAT = "save", "format"
 
@@ -21,7 +21,7 @@ SAVE, FORMAT = "save", "format"
 class Saving:
     """Writes what the formatter gives; a text that doesn't parse only if a person says so."""
 
-    def __init__(self, app: ExploreApp) -> None:
+    def __init__(self, app: Shell) -> None:
         self.app = app
         self.targets: dict[str, Path] = {}  # by document: where the save that is under way goes
 
@@ -101,7 +101,7 @@ class Saving:
             return
         document.saved_as(path, text)
         self.app.tell(f"saved {path}")
-        self.app._refresh()
+        self.app.refresh_all()
 
     def reload(self, document: Document) -> None:
         """Read the file again; asks where edits would be lost."""
@@ -121,4 +121,4 @@ class Saving:
             return
         self._replace(document, text)
         document.saved_as(document.path, text)
-        self.app._refresh()
+        self.app.refresh_all()

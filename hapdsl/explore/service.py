@@ -6,6 +6,8 @@ behind however the screen ends. The functions can be called directly, too.
     {"id": 1, "do": "check", "path": …, "text": …, "cluster": null}     one answer: an analysis
     {"id": 2, "do": "format", "path": …, "text": …}                     one answer: {"text": …} or {"findings": […]}
     {"id": 3, "do": "plan", "path": …, "text": …, "model": …, …}        several answers; the last one has "done": true
+    {"id": 4, "do": "line", "path": …, "version": 7, "program": …, …}   a question about a text that was sent before (`asking`);
+                                                                        {"lost": true} where it has to be sent again
 """
 
 from __future__ import annotations
@@ -16,15 +18,25 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hapdsl.explore.desk import Desk
 
 Object = dict[str, Any]
 Say = Callable[[Object], None]
 
 
-def answer(request: Object, say: Say) -> None:
-    """Do what a request asks and say its answers; whatever goes wrong is an answer as well."""
+def answer(request: Object, say: Say, desk: Desk | None = None, waiting: Callable[[], bool] = lambda: False) -> None:
+    """Do what a request asks and say its answers; whatever goes wrong is an answer as well.
+
+    `desk` keeps what was worked out; `waiting()` says whether somebody else wants something, for whom long answers are cut short.
+    """
+    from hapdsl.explore.desk import Desk, Lost
+    from hapdsl.lang.diagnostics import HapError
+
     number = request.get("id")
+    desk = desk or Desk()
 
     def reply(found: Object) -> None:
         say({"id": number, **found})
@@ -34,7 +46,8 @@ def answer(request: Object, say: Say) -> None:
             case "check":
                 from hapdsl.explore.analyse import analyse
 
-                reply({"analysis": analyse(request["text"], request["path"], request.get("cluster")), "done": True})
+                found = analyse(request["text"], request["path"], request.get("cluster"), desk, int(request.get("version", 0)))
+                reply({"analysis": found, "done": True})
             case "format":
                 from hapdsl.explore.analyse import formatted
 
@@ -44,7 +57,16 @@ def answer(request: Object, say: Say) -> None:
 
                 plan(request, reply)
             case other:
-                reply({"failed": f"unknown request {other!r}", "done": True})
+                from hapdsl.explore.asking import ask
+
+                if not ask(str(other), desk, request, reply, waiting):
+                    reply({"failed": f"unknown request {other!r}", "done": True})
+    except Lost:
+        reply({"lost": True, "done": True})
+    except HapError as stop:
+        from hapdsl.explore.analyse import finding
+
+        reply({"findings": [finding(d, str(request.get("path", ""))) for d in stop.diagnostics], "done": True})
     except RecursionError:
         reply({"failed": "nested too deeply", "done": True})
     except Exception as problem:
@@ -78,6 +100,9 @@ def main() -> int:
         except (BrokenPipeError, ValueError):
             os._exit(0)
 
+    from hapdsl.explore.desk import Desk
+
+    desk = Desk()
     threading.Thread(target=listen, daemon=True).start()
     if "--later" in sys.argv:
         os.nice(5)  # a search makes way for typing
@@ -85,7 +110,7 @@ def main() -> int:
         with waiting:
             waiting.wait_for(lambda: bool(requests))
             request = requests.pop(0)
-        answer(request, say)
+        answer(request, say, desk, lambda: bool(requests))
 
 
 if __name__ == "__main__":

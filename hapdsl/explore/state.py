@@ -245,6 +245,7 @@ BASELINES = {
     "dp_proportional": "data parallel, by speed",
     "zero": "fully sharded (ZeRO)",
     "tensor_parallel": "tensor parallel",
+    "expert_parallel": "expert parallel",
 }
 
 

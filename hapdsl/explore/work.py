@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hapdsl.explore.inquiries import ADVISER, CHECKER, Inquiries, Question
 from hapdsl.explore.protocol import analysis_from, findings_from
 from hapdsl.explore.state import BASELINE, BASELINES, SYNTHESISED, Document, Finding, Plan, Session
 from hapdsl.explore.workers import Checks, Connect, Helper, Object
@@ -54,7 +55,15 @@ class Trouble:
     severity: str = "error"
 
 
-News = Checked | Formatted | Rewritten | Searching | Trouble
+@dataclass(frozen=True)
+class Answered:
+    """An answer to a question; one that failed has `failed` or `findings`."""
+
+    question: Question
+    answer: Object
+
+
+News = Answered | Checked | Formatted | Rewritten | Searching | Trouble
 
 
 @dataclass
@@ -70,6 +79,7 @@ class Work:
     miss: Callable[[str, str], None]
     checker: Helper | None = None
     planner: Helper | None = None
+    adviser: Helper | None = None
     runs: int = 0  # searches so far: answers of an earlier one are dropped
     outcome: str = ""  # how the last search ended
     formats: dict[int, tuple[str, int, str]] = field(default_factory=dict)
@@ -78,10 +88,11 @@ class Work:
 
     def __post_init__(self) -> None:
         self.checks = Checks(self._send_check)
+        self.inquiries = Inquiries(self.session, self._send_question)
 
     @property
     def idle(self) -> bool:
-        return self.checks.idle and not self.formats
+        return self.checks.idle and not self.formats and self.inquiries.idle
 
     @property
     def searching(self) -> bool:
@@ -91,7 +102,7 @@ class Work:
         """Kill what runs, and wait until it is gone."""
         for helper in self.helpers:
             helper.kill()
-        self.checker = self.planner = None
+        self.checker = self.planner = self.adviser = None
         for helper in self.helpers:
             await helper.gone()
 
@@ -115,12 +126,55 @@ class Work:
 
     def _send_check(self, number: int, key: str, version: int) -> None:
         document = self.session.documents[key]
-        self._checker().ask({"id": number, "do": "check", "path": document.name, "text": document.text, "cluster": self.cluster})
+        self._checker().ask({
+            "id": number, "do": "check", "path": document.name, "version": version, "text": document.text, "cluster": self.cluster,
+        })  # fmt: skip
+        self.inquiries.sent.setdefault(CHECKER, set()).add((document.name, version))
+
+    def _send_question(self, which: str, request: Object) -> None:
+        (self._checker() if which == CHECKER else self._adviser()).ask({"cluster": self.cluster, **request})
+
+    def _adviser(self) -> Helper:
+        if self.adviser is None:
+            self.adviser = self._connect(ADVISER, True)
+        return self.adviser
 
     def _checker(self) -> Helper:
         if self.checker is None:
-            self.checker = self._connect("checker", False)
+            self.checker = self._connect(CHECKER, False)
         return self.checker
+
+    def said(self, which: str, answer: Object) -> list[News]:
+        """A helper answered."""
+        name, _, run = which.partition(" ")
+        if run:
+            return self.planner_said(int(run), answer)
+        number = answer.get("id", 0)
+        if name == CHECKER and isinstance(number, int):
+            return self.checker_said(answer)
+        question = self.inquiries.heard(number, answer)
+        return [] if question is None else [Answered(question, answer)]
+
+    def died(self, which: str, words: str) -> list[News]:
+        """A helper ended by itself."""
+        name, _, run = which.partition(" ")
+        if run:
+            return self.planner_died(int(run), words)
+        lost = self.inquiries.ended(name)
+        news: list[News] = [Answered(q, {"failed": f"the {name} stopped ({words})", "done": True}) for q in lost]
+        if name == CHECKER:
+            return [*news, *self.checker_died(words)]
+        self.adviser = None
+        return [*news, Trouble(f"the adviser stopped ({words}); the next question starts it again")]
+
+    def give_up(self) -> bool:
+        """Stop what the adviser works on; False where it has nothing to do."""
+        if self.adviser is None or not any(q.helper == ADVISER for q in self.inquiries.flying.values()):
+            return False
+        self.adviser.kill()
+        self.adviser = None
+        self.inquiries.ended(ADVISER)
+        return True
 
     def checker_said(self, answer: Object) -> list[News]:
         number = answer.get("id", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from textual.pilot import Pilot
 
 from hapdsl.explore.app import ExploreApp, session_of
+from hapdsl.explore.desk import Desk
 from hapdsl.explore.service import answer
 from hapdsl.explore.workers import Answered, Died, Object
 
@@ -26,6 +28,9 @@ class Local:
         self.answered, self.died, self.later = answered, died, later
         self.asked: list[Object] = []
         self.killed = False
+        self.desk = Desk()
+        self.thread = ThreadPoolExecutor(1)  # in order, as a process does
+        self.left = 0
 
     def ask(self, request: Object) -> None:
         self.asked.append(request)
@@ -35,10 +40,16 @@ class Local:
             if not self.killed and not loop.is_closed():
                 loop.call_soon_threadsafe(self.answered, found)
 
-        loop.run_in_executor(None, answer, request, say)
+        def work() -> None:
+            self.left -= 1
+            answer(request, say, self.desk, lambda: self.left > 0)
+
+        self.left += 1
+        loop.run_in_executor(self.thread, work)
 
     def kill(self) -> None:
         self.killed = True
+        self.thread.shutdown(wait=False, cancel_futures=True)
 
     async def gone(self) -> None:
         pass
@@ -55,6 +66,7 @@ async def opened(path: Path, size: tuple[int, int] = (80, 24), **options: Any) -
     """The application on a file, once it has settled."""
     options.setdefault("connect", Local)
     options.setdefault("search", False)
+    options.setdefault("summary", False)
     app = ExploreApp(session_of(path), **options)
     app.debounce = 0.01
     async with app.run_test(size=size) as pilot:

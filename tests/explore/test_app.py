@@ -14,7 +14,6 @@ from hapdsl.explore.analyse import analyse
 from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.describe import describe
 from hapdsl.explore.palette import ActionProvider
-from hapdsl.explore.widgets.detail import Detail
 from hapdsl.explore.widgets.dialogs import AskPath, Help, Question, help_rows
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.workers import Object
@@ -64,7 +63,7 @@ def test_moving_in_the_list_shows_plans(small: Path) -> None:
             await pilot.press("2")
             assert app.focused is app.editor
             await pilot.press("escape", "3")
-            assert app.focused is app.query_one(Detail)
+            assert app.focused is app.query_one("#detail")
 
     run(work())
 

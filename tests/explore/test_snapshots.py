@@ -24,7 +24,7 @@ def app() -> ExploreApp:
     """The small file, named as on every machine, with a plan and a baseline that are always the same."""
     session = Session()
     session.open(Document("file", TEXT, path=Path("small.hap"), saved=TEXT))
-    found = ExploreApp(session, connect=Local, search=False)
+    found = ExploreApp(session, connect=Local, search=False, summary=False)
     found.animation_level = "none"
     return found
 
@@ -44,7 +44,7 @@ def frozen(then: Callable[[ExploreApp, Pilot[int]], Any] | None = None, dark: bo
             it.session.put(Plan(key, name, origin, BASELINES.get(name, name), 1.09e-3 if gap else None, gap, "these shares"))
             it.session.accept(key, analysis_from(analyse(text, document.name), document.version))
             it.session.plans.pop((key, "open"))
-        it._refresh()
+        it.refresh_all()
         if then is not None:
             await then(it, pilot)
             await settled(it, pilot)

@@ -60,7 +60,9 @@ def terminal(small: Path) -> Iterator[Terminal]:
 
 def test_start_edit_save_quit(terminal: Terminal, small: Path) -> None:
     original = small.read_text()
-    terminal.wait(lambda s: "1.13 ms" in s and "448 us" in s and "mixed" in s)
+    terminal.wait(lambda s: "1.13 ms" in s and "What is cut and how" in s)  # the summary
+    terminal.press("Enter")
+    terminal.wait(lambda s: "448 us" in s and "forward {" in s)
     terminal.press("Down", "Down", "Down", "Home", "$")
     seen = terminal.wait(lambda s: "HAP1" in s)
     assert "1.13 ms" in seen  # the last cost stays

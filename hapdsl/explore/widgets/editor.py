@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.strip import Strip
@@ -30,8 +32,10 @@ _WRONG = {
 _CURSOR_LINE = {True: "#2b2f36", False: "#c9ced6"}
 
 
-class ProgramEditor(TextArea):
-    """A text area that colours the language and underlines what is wrong."""
+class ProgramEditor(TextArea, inherit_bindings=False):
+    """A text area that colours the language and underlines what is wrong. F6 and F7 are the application's."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in ("f6", "f7"))]
 
     class Left(Message):
         """Escape was pressed: whoever holds the editor decides what that means."""

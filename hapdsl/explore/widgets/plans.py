@@ -28,6 +28,9 @@ class PlanList(OptionList):
             super().__init__()
             self.key = key
 
+    class Opened(Message):
+        """Enter, or a click: somebody wants to see the program."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self.rows: list[Row] = []
@@ -54,6 +57,7 @@ class PlanList(OptionList):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self._choose(event.option_index)
+        self.post_message(self.Opened())
 
     def _choose(self, index: int) -> None:
         if 0 <= index < len(self.rows):

@@ -1,0 +1,281 @@
+"""The application without its actions: the screen, what is shown on it, and the way of answers from helpers to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.command import Provider
+from textual.containers import Container, Vertical
+from textual.timer import Timer
+from textual.widgets import ContentSwitcher, Footer, Static, TextArea
+
+from hapdsl.explore.actions import ACTIONS
+from hapdsl.explore.describe import describe
+from hapdsl.explore.messages import Heard, Missed
+from hapdsl.explore.palette import ActionProvider
+from hapdsl.explore.saving import Saving
+from hapdsl.explore.state import Document, Session
+from hapdsl.explore.summary import Facts, summarise
+from hapdsl.explore.widgets.editor import ProgramEditor, TextPane
+from hapdsl.explore.widgets.plans import PlanList
+from hapdsl.explore.widgets.words import Words
+from hapdsl.explore.work import Answered, Checked, Formatted, News, Rewritten, Searching, Trouble, Work
+from hapdsl.explore.workers import Connect, Subprocess
+from hapdsl.lang.amounts import in_seconds
+
+DEBOUNCE = 0.12  # seconds from the last key to the check
+WIDE = 140  # columns from which the panes stand side by side
+PROGRAM, SUMMARY = "texts", "summary"
+
+
+def _bindings() -> list[BindingType]:
+    """Keys from the registry. A text that is being typed takes plain keys before they get here."""
+    found: list[BindingType] = []
+    for action in ACTIONS:
+        for k, key in enumerate((*action.keys, *action.plain)):
+            shown = bool(action.footer) and k == 0
+            found.append(Binding(key, action.name, action.footer or action.title, show=shown, priority=key == "ctrl+q", tooltip=action.help))
+    return found
+
+
+class Shell(App[int]):
+    """`search`: whether a plan is looked for at once; `summary`: whether it opens with it; `connect` starts helpers."""
+
+    CSS_PATH = Path(__file__).with_name("explore.tcss")
+    TITLE = "hapdsl explore"
+    BINDINGS: ClassVar[list[BindingType]] = _bindings()
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionProvider}
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 (Textual declares it for instances)
+
+    def __init__(
+        self,
+        session: Session,
+        model: str | None = None,
+        cluster: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        connect: Connect = Subprocess,
+        search: bool = True,
+        summary: bool = True,
+    ) -> None:
+        super().__init__()
+        self.session = session
+        self.search_at_once, self.summary_first = search, summary
+        self.work = Work(session, model, cluster, settings or {}, connect, self._hear, self._miss)
+        self.saving = Saving(self)
+        self.debounce = DEBOUNCE
+        self.panes: dict[str, TextPane] = {}
+        self.shown: tuple[str, str] | None = None
+        self.facts: dict[tuple[str, int, str], Facts] = {}  # of summaries, by document, version, program
+        self._pending: dict[str, Timer] = {}
+
+    # -- screen ------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="title", markup=False)
+        with Container(id="body"):
+            yield PlanList(id="plans")
+            with ContentSwitcher(id="views", initial=SUMMARY if self.summary_first else PROGRAM):
+                yield ContentSwitcher(id=PROGRAM)
+                yield Words(id=SUMMARY)
+            with Vertical(id="side"):
+                yield Words(id="detail")
+        yield Footer()
+
+    async def on_mount(self) -> None:
+        self.theme_changed_signal.subscribe(self, lambda _: self._recolour())
+        await self._show_document(self.session.main)
+        if self.summary_first:
+            self.query_one(PlanList).focus()
+        else:
+            self.editor.focus()
+        self.refresh_all()
+        self.work.check(self.session.main)
+        if self.search_at_once:
+            self.work.plan()
+
+    async def on_unmount(self) -> None:
+        await self.work.stop()
+
+    @property
+    def pane(self) -> TextPane:
+        return self.panes[self.session.document.key]
+
+    @property
+    def editor(self) -> ProgramEditor:
+        return self.pane.editor
+
+    @property
+    def view(self) -> str:
+        """What the middle shows: the program, the summary, or one of the other views."""
+        return self.query_one("#views", ContentSwitcher).current or PROGRAM
+
+    def show_view(self, view: str, focus: bool = True) -> None:
+        """Show something in the middle; it gets the keys unless the list of plans has them."""
+        self.query_one("#views", ContentSwitcher).current = view
+        self.refresh_all()
+        if focus:
+            (self.editor if view == PROGRAM else self.query_one(f"#{view}")).focus()
+
+    async def _show_document(self, document: Document) -> None:
+        """Bring a document's editor to the front; it is made the first time."""
+        switcher = self.query_one(f"#{PROGRAM}", ContentSwitcher)
+        if document.key not in self.panes:
+            pane = self.panes[document.key] = TextPane(document.key, document.text, id=f"text-{len(self.panes)}")
+            await switcher.add_content(pane)
+        switcher.current = self.panes[document.key].id
+
+    async def show_plan(self, key: tuple[str, str], move: bool = True) -> None:
+        """Show a plan: its document, at its program."""
+        plan = self.session.plans.get(key)
+        if plan is None:
+            return
+        document = self.session.documents[plan.document]
+        await self._show_document(document)
+        self.session.current = key
+        priced = document.program(plan.program)
+        if move and priced is not None and self.shown != key:
+            self.editor.go_to(priced.line, top=True)
+        self.shown = key
+        self.work.check(document)
+        self.refresh_all()
+
+    def refresh_all(self) -> None:
+        """Everything on the screen that tells of the session."""
+        if not self.is_running or not self.panes:
+            return
+        document = self.session.document
+        editor, margin = self.editor, self.pane.margin
+        editor.mark(document.findings)
+        costs, old = document.costs()
+        plan = self.session.plan
+        priced = document.last_good(plan.program) if plan is not None else None
+        margin.show(costs, old, (priced.sync_s or 0.0) if priced is not None else 0.0, editor.marks)
+        self.query_one(PlanList).show(self.session.rows(), self.session.current)
+        self.refresh_detail()
+        if self.view == SUMMARY:
+            self.refresh_summary()
+        self.query_one("#title", Static).update(self._title(document))
+
+    def refresh_detail(self) -> None:
+        line = self.editor.cursor_location[0] + 1
+        self.query_one("#detail", Words).show(describe(self.session.document, self.session.plan, line))
+
+    def refresh_summary(self) -> None:
+        """The summary as far as it is known; what is missing is asked for."""
+        plan, facts = self.session.plan, None
+        if plan is not None:
+            document = self.session.documents[plan.document]
+            key = (document.key, document.version, plan.program)
+            facts = self.facts.get(key)
+            now = None if document.checking or document.analysis is None else document.analysis.program(plan.program)
+            if facts is None and now is not None and now.sync_s is not None:
+                question = self.work.inquiries.current.get("overview")
+                if question is None or question.subject != key:
+                    self.work.inquiries.ask("overview", "overview", [(document, plan.program)], key)
+        self.query_one(f"#{SUMMARY}", Words).show(summarise(self.session, plan, facts, self.work.outcome))
+
+    def _title(self, document: Document) -> Text:
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(f" {document.title}{' •' if document.dirty else ''}", "bold")
+        plan = self.session.plan
+        if plan is not None:
+            good = document.last_good(plan.program)
+            cost = f" {in_seconds(good.sync_s)}" if good is not None and good.sync_s is not None else ""
+            text.append(f"  {plan.program}{cost}")
+        errors = sum(f.is_error for f in document.findings)
+        if document.checking:
+            text.append("  checking…", "dim")
+        elif errors:
+            text.append(f"  {errors} error{'s' * (errors > 1)}", "bold red")
+        if self.session.searching:
+            text.append(f"  search: {self.session.searching} (esc stops)", "dim")
+        elif self.work.outcome not in ("", "done"):
+            text.append(f"  search: {self.work.outcome}", "dim")
+        return text
+
+    def _recolour(self) -> None:
+        for pane in self.panes.values():
+            pane.editor.recolour()
+            pane.margin.refresh()
+        self.refresh_all()
+
+    # -- typing ------------------------------------------------------------------------
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        pane = next((p for p in self.panes.values() if p.editor is event.text_area), None)
+        if pane is None or not self.session.documents[pane.key].edit(pane.editor.text):
+            return
+        if (timer := self._pending.pop(pane.key, None)) is not None:
+            timer.stop()
+        document = self.session.documents[pane.key]
+        self._pending[pane.key] = self.set_timer(self.debounce, lambda: self._check_now(document))
+        self.refresh_all()
+
+    def _check_now(self, document: Document) -> None:
+        self._pending.pop(document.key, None)
+        self.work.check(document)
+
+    def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
+        if self.panes and event.text_area is self.editor:
+            self.refresh_detail()
+
+    async def on_plan_list_chosen(self, event: PlanList.Chosen) -> None:
+        await self.show_plan(event.key)
+
+    # -- helpers' answers --------------------------------------------------------------
+
+    def _hear(self, which: str, answer: dict[str, Any]) -> None:
+        self.post_message(Heard(which, answer))
+
+    def _miss(self, which: str, words: str) -> None:
+        self.post_message(Missed(which, words))
+
+    async def on_heard(self, message: Heard) -> None:
+        await self._react(self.work.said(message.which, message.answer))
+
+    async def on_missed(self, message: Missed) -> None:
+        await self._react(self.work.died(message.which, message.words))
+
+    async def _react(self, news: list[News]) -> None:
+        for item in news:
+            match item:
+                case Answered():
+                    await self.answered(item)
+                case Trouble(words, severity):
+                    self.tell(words, severity)
+                case Formatted():
+                    await self.saving.formatted(item)
+                case Rewritten(key):
+                    self._rewritten(self.session.documents[key])
+                case Checked(key) if self.shown is None and self.session.current is not None:
+                    await self.show_plan(self.session.current)
+                case Checked() | Searching():
+                    pass
+        if news:
+            self.refresh_all()
+
+    async def answered(self, news: Answered) -> None:
+        """Hand an answer to `heard_<topic>`."""
+        await getattr(self, f"heard_{news.question.topic}")(news)
+
+    async def heard_overview(self, news: Answered) -> None:
+        self.facts = {k: v for k, v in self.facts.items() if k[0] != news.question.subject[0] or k[1] == news.question.subject[1]}
+        self.facts[news.question.subject] = news.answer
+
+    def _rewritten(self, document: Document) -> None:
+        pane = self.panes.get(document.key)
+        if pane is not None and pane.editor.text != document.text:
+            line, column = pane.editor.cursor_location
+            pane.editor.load_text(document.text)
+            pane.editor.go_to(line + 1, column + 1)
+
+    def tell(self, words: str, severity: str = "information") -> None:
+        """A message in the corner."""
+        known = {"error": "error", "warning": "warning"}
+        self.notify(words, severity=known.get(severity, "information"), markup=False, timeout=8)  # type: ignore[arg-type]

@@ -1,0 +1,80 @@
+"""Actions that change what is seen: panes, views, plans, colours, help."""
+
+from __future__ import annotations
+
+from hapdsl.explore.shell import PROGRAM, SUMMARY, Shell
+from hapdsl.explore.widgets.dialogs import Help, Question
+from hapdsl.explore.widgets.plans import PlanList
+
+
+class Viewing(Shell):
+    """What changes nothing but the screen, and the search that runs beside it."""
+
+    async def action_next_plan(self) -> None:
+        await self._step_plan(1)
+
+    async def action_previous_plan(self) -> None:
+        await self._step_plan(-1)
+
+    async def _step_plan(self, step: int) -> None:
+        keys = [r.plan.key for r in self.session.rows()]
+        if keys:
+            at = keys.index(self.session.current) if self.session.current in keys else -step
+            await self.show_plan(keys[(at + step) % len(keys)])
+
+    def action_plan(self) -> None:
+        self.work.plan()
+        self.refresh_all()
+
+    def action_cancel(self) -> None:
+        """Whatever is going on ends: the search, a long answer, a view; then the keys go to the list of plans."""
+        if self.work.cancel() or self.work.give_up():
+            self.refresh_all()
+        elif self.view not in (PROGRAM, SUMMARY):
+            self.show_view(PROGRAM)
+        else:
+            self.query_one(PlanList).focus()
+
+    def on_program_editor_left(self) -> None:
+        self.action_cancel()
+
+    def on_plan_list_opened(self) -> None:
+        self.action_focus_editor()
+
+    def action_focus_plans(self) -> None:
+        self.query_one(PlanList).focus()
+
+    def action_focus_editor(self) -> None:
+        self.show_view(PROGRAM)
+
+    def action_focus_detail(self) -> None:
+        self.query_one("#detail").focus()
+
+    def action_summary(self) -> None:
+        self.show_view(PROGRAM if self.view == SUMMARY else SUMMARY)
+
+    def action_theme(self) -> None:
+        self.search_themes()
+
+    def action_toggle_dark(self) -> None:
+        self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
+
+    def action_palette(self) -> None:
+        self.action_command_palette()
+
+    def action_help(self) -> None:
+        self.push_screen(Help())
+
+    async def action_quit(self) -> None:
+        unsaved = self.session.unsaved
+        if not unsaved:
+            self.exit(0)
+            return
+        if isinstance(self.screen, Question):
+            return
+        names = ", ".join(d.title for d in unsaved)
+        self.push_screen(Question(f"Not saved: {names}", [("y", "quit without saving"), ("n", "stay")]), self._quit_answered)
+
+    def _quit_answered(self, answer: str | None) -> None:
+        if answer == "y":
+            self.exit(0)

@@ -1,0 +1,44 @@
+"""Words with manners, in a pane that scrolls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.style import Style
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from hapdsl.explore.describe import Piece
+
+_MANNERS = {
+    True: {"error": "bold #ff7070", "warning": "bold #e5c07b", "good": "#7ee2a8", "strong": "bold", "dim": "#8b949e"},
+    False: {"error": "bold #c0102a", "warning": "bold #8a5a00", "good": "#116329", "strong": "bold", "dim": "#6e7781"},
+}
+
+
+def styled(pieces: Sequence[Piece], dark: bool) -> Text:
+    """The pieces as one text, without blank lines at either end."""
+    manners = _MANNERS[dark]
+    text = Text(overflow="fold")
+    for words, manner in pieces:
+        text.append(words, Style.parse(manners[manner]) if manner in manners else None)
+    text.rstrip()
+    while text.plain.startswith("\n"):
+        text = text[1:]
+    return text
+
+
+class Words(VerticalScroll, can_focus=True):
+    """A text that somebody else makes; `plain` is what it says."""
+
+    plain = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="words", markup=False)
+
+    def show(self, pieces: Sequence[Piece]) -> None:
+        text = styled(pieces, self.app.current_theme.dark)
+        self.plain = text.plain
+        self.query_one(Static).update(text)
