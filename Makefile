@@ -11,7 +11,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constr
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
 	@echo 'make test    set up, then make check'
-	@echo 'make check   ruff, mypy, import-linter, pytest (in an environment that is set up)'
+	@echo 'make check   ruff, mypy, import-linter, docs, pytest (in an environment that is set up)'
+	@echo 'make docs    the documentation as a site in build/site; a warning fails'
 	@echo 'make bench   measure the search anew and rewrite the tables of docs/performance.md (an hour or two)'
 	@echo 'make theory  write docs/theory.md, the reference of all operators, anew from their declarations'
 	@echo 'make clean   remove what the above made'
@@ -22,7 +23,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	@$(MAKE) --no-print-directory check
 
-check: lint types contracts pytest
+check: lint types contracts docs pytest
 
 lint:
 	$(BIN)/ruff check .
@@ -32,6 +33,9 @@ types:
 
 contracts:
 	$(BIN)/lint-imports --no-cache
+
+docs:
+	@$(BIN)/python docs/build_site.py
 
 pytest:
 	$(BIN)/python -m pytest -n 2 --dist loadfile
