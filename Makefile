@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
             && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test check lint types contracts pytest bench theory clean
+.PHONY: help demo test check lint types contracts docs pytest bench theory clean
 
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
