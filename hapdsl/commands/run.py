@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hapdsl.commands.going import going, going_options
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.amounts import in_seconds
 
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 @click.command("run")
 @click.argument("file", metavar="FILE")
 @click.option("--nproc", type=click.IntRange(1), metavar="N", help="Local processes; the program's devices where left out.")
-@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, metavar="K", help="Steps to train.")
-@click.option("--data", default="random", show_default=True, metavar="SOURCE", help="random, digits, FILE.npz or MODULE:FACTORY.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of parameters, data and dropout.")
+@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, metavar="K", help="Steps to train in all, those before a checkpoint counted.")  # fmt: skip
+@click.option("--data", metavar="SOURCE", help="random, digits, FILE.npz or MODULE:FACTORY.  [default: random, or the checkpoint's]")
+@click.option("--seed", type=click.IntRange(0), help="Of parameters, data and dropout.  [default: 0, or the checkpoint's]")
+@going_options
 @click.option("--reference", is_flag=True, help="Train the same model on one process as well and compare.")
 @click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
 @click.option("--allow", multiple=True, metavar="MODULE", help="A module whose functions operators may name as kernels; may be repeated.")  # fmt: skip
@@ -34,11 +36,12 @@ def command(
     file: str,
     nproc: int | None,
     steps: int,
-    data: str,
-    seed: int,
+    data: str | None,
+    seed: int | None,
     reference: bool,
     name: str | None,
     allow: tuple[str, ...],
+    **kept: Any,
 ) -> int:
     """Train the program of FILE on local processes, one per device, with its shares.
 
@@ -51,28 +54,39 @@ def command(
     program = bench.proven(tree).program
     predicted = _predicted(bench, tree)
     devices = program.layout.devices
+    from hapdsl.run.checkpoint import folder_of
     from hapdsl.run.train import train  # torch takes seconds, so what is wrong above is said first
 
+    wished = going(seed, data, **kept)
     names = _names(bench, tree)
     with _progress(out, steps) as progress:
         found = train(
             program,
             nproc if nproc is not None else devices,
             steps,
-            data,
-            seed,
+            wished.data,
+            wished.seed,
             reference,
             progress,
             allow=frozenset(allow),
             collect=False,
             names=names,
+            resume=wished.start,
+            saving=wished.saving,
         )
     if found is None:
         return 0  # another rank of a torchrun reports
-    result = {**found.as_json(), "predicted_s": predicted, "program": tree.name, "nproc": devices, "data": data, "seed": seed}
+    result = {**found.as_json(), "predicted_s": predicted, "program": tree.name, "nproc": devices, "data": wished.data, "seed": wished.seed}
+    if wished.saving is not None:
+        result |= {"checkpoint": str(folder_of(wished.saving.folder, steps))}
+    if wished.start is not None:
+        result |= {"resumed": str(wished.start.folder)}
     if reference:
         result |= {"reference_step_s": found.reference_step_s}
-    out.data(result, _words(program, found, predicted))
+    words = _words(program, found, predicted)
+    for kind, verb in (("resumed", "resumed from"), ("checkpoint", "last checkpoint")):
+        words += f"\n  {verb} {result[kind]}" if kind in result else ""
+    out.data(result, words)
     return 0
 
 
@@ -94,7 +108,7 @@ def _words(program: Program, found: RunResult, predicted: float | None) -> str:
         parts.append(f"  predicted {in_seconds(predicted)} on {program.cluster}; this machine's processes aren't slowed to its speeds")
     if found.loss:
         shown = sorted({0, len(found.loss) // 4, len(found.loss) // 2, 3 * len(found.loss) // 4, len(found.loss) - 1})
-        parts.append("  loss " + ", ".join(f"{found.loss[k]:.5g} at step {k + 1}" for k in shown))
+        parts.append("  loss " + ", ".join(f"{found.loss[k]:.5g} at step {k + found.first_step}" for k in shown))
     for name, value in found.metrics.items():
         parts.append(f"  {name} {value:.5g}")
     if found.reference_loss is not None:
