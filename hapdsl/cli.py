@@ -24,14 +24,18 @@ VERBS = {
     "compare": "Put programs side by side and show what differs.",
     "why": "Say what other choices in a plan would cost.",
     "run": "Run a program on local processes.",
+    "profile": "Measure this cluster and write it down.",
     "import": "Make a model's text from a PyTorch module.",
     "expand": "Write a program over nodes as one over all their devices.",
     "draw": "Draw a model or a program.",
     "explore": "Open the explorer.",
     "explain": "Say what a diagnostic's code means.",
+    "doctor": "Say what is installed, what works here, and what to do.",
+    "completion": "Print a shell's completion script.",
     "version": "Print the version.",
 }
 
+COMPLETE = "_HAPDSL_COMPLETE"  # set by the shell's completion script
 MODULES = {"import": "import_"}  # a verb that Python keeps for itself
 
 
@@ -76,6 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal may not know every character
     out = Output(json="--json" in arguments)
+    if COMPLETE in os.environ:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "hapdsl", COMPLETE, os.environ[COMPLETE])
     try:
         # Not click's own main: it turns a closed pipe into an exit status that here says "no".
         with cli.make_context("hapdsl", arguments, obj=out) as context:

@@ -17,6 +17,21 @@ import click
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+# What may be missing, by the name that is imported, and what to ask pip for.
+PACKAGES = {
+    "torch": "torch",
+    "textual": "textual",
+    "scipy": "scipy",
+    "numpy": "numpy",
+    "networkx": "networkx",
+    "lark": "lark",
+    "graphviz": "graphviz",
+    "rich": "rich",
+    "safetensors": "safetensors",
+    "sklearn": "'hapdsl[digits]'",
+    "transformers": "'hapdsl[models]'",
+    "timm": "'hapdsl[models]'",
+}
 LARGEST_SHOWN = 4 * 2**20  # of a file whose line is shown again
 
 
@@ -95,6 +110,8 @@ def fault_status(problem: BaseException) -> int:
             return problem.exit_code
         case click.ClickException() | RecursionError():
             return 2
+        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in PACKAGES:
+            return 2
         case KeyboardInterrupt() | click.Abort():
             return 130
     return 70
@@ -120,6 +137,8 @@ def fault(out: Output, problem: BaseException) -> None:
             return
         case RecursionError():
             found = [Diagnostic("HAP104", "nested too deeply", help="give inner parts names of their own")]
+        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in PACKAGES:
+            found = [_missing(name.partition(".")[0])]
         case _:
             found = [_inside(problem)]
     if out.json:
@@ -140,6 +159,11 @@ def _usage(problem: click.ClickException) -> Diagnostic:
         close = difflib.get_close_matches(typed, context.command.list_commands(context), 1)
         hint = f"did you mean {close[0]}? {hint}" if close else hint
     return Diagnostic("HAP850", message[:1].lower() + message[1:].rstrip("."), help=hint)
+
+
+def _missing(name: str) -> Diagnostic:
+    hint = f"`pip install {PACKAGES[name]}`; `hapdsl doctor` shows what else is there"
+    return Diagnostic("HAP853", f"{name} isn't installed, and this command needs it", help=hint)
 
 
 def _inside(problem: BaseException) -> Diagnostic:

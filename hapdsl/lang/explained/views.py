@@ -19,6 +19,11 @@ VIEWS: dict[str, Explanation] = {
     "HAP852": Explanation(
         "a file can't be written", "The folder is missing, or writing there isn't allowed, or the disk is full."
     ),
+    "HAP853": Explanation(
+        "a package isn't installed",
+        "This command needs a Python package that isn't there. Planning, checking, pricing and drawing do without torch; running, importing and "
+        "numeric checks don't. `hapdsl doctor` lists what is installed and what each is for.",
+    ),
     "HAP899": Explanation(
         "an error inside hapdsl", "This is a fault of hapdsl, not of your input. The message says how to report it."
     ),
