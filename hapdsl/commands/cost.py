@@ -53,6 +53,7 @@ def command(
     A sweep prices them at each value of a quantity of the cluster, and plans FILE's model anew wherever the best plan changes
     (unless --program says which one is meant).
     """
+    from hapdsl.cost.basis import basis
     from hapdsl.workbench import Workbench
 
     bench = Workbench(file)
@@ -71,19 +72,20 @@ def command(
     words: list[str] = []
     fits = True
     for program in programs:
-        _, cluster, cost = bench.cost(program, on)
+        checked, cluster, cost = bench.cost(program, on)
         fits = fits and cost.fits
         found = {"program": program.name, "model": program.model, "cluster": cluster.name, "guessed": cluster.guessed}
-        objects.append({**found, **cost.as_json()})
-        words.append(_words(f"{program.name} for {program.model} on {cluster.name}", cluster, cost))
+        rests_on = basis(checked.program, cluster, cost)
+        objects.append({**found, "prices": rests_on.as_json(), **cost.as_json()})
+        words.append(_words(f"{program.name} for {program.model} on {cluster.name}", cluster, cost, rests_on.words))
     # One program is the object itself; several stand in a list, with the first one's keys beside it.
     result = objects[0] if len(objects) == 1 else {**objects[0], "programs": objects}
     out.data(result, "\n\n".join(words))
     return 0 if fits else 1
 
 
-def _words(title: str, cluster: Cluster, cost: Cost) -> str:
-    parts = [f"{title}: synchronous {in_seconds(cost.sync_s)}, overlapped {in_seconds(cost.overlap_s)} a step"]
+def _words(title: str, cluster: Cluster, cost: Cost, rests_on: str) -> str:
+    parts = [f"{title}: synchronous {in_seconds(cost.sync_s)}, overlapped {in_seconds(cost.overlap_s)} a step", f"  {rests_on}"]
     if not cost.fits:
         parts.append("  does not fit into memory")
     rows = []

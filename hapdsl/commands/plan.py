@@ -156,6 +156,8 @@ def _writable(output: str, sources: list[Path]) -> None:
 
 def _object(found: Plan, cluster: Cluster, output: str | None) -> dict[str, Any]:
     cost = found.cost
+    from hapdsl.cost.basis import basis
+
     layout = found.program.layout
     used = _classes(found)
     return {
@@ -178,7 +180,8 @@ def _object(found: Plan, cluster: Cluster, output: str | None) -> dict[str, Any]
             name: {"units": found.program.graph.classes[name].units, "shares": layout.shares[name][(0,)]} for name in used
         },
         "memory_bytes": cost.memory_bytes,
-        "baselines": {name: _baseline(found, name) for name in BASELINES},
+        "prices": basis(found.program, cluster, cost).as_json(),
+        "baselines": {name: _baseline(found, name) for name in _asked(found)},
         "program": output,
     }
 
@@ -204,6 +207,8 @@ def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_
         f"  bound {in_seconds(found.bound_s)}, gap {percent(found.gap)}, for {found.bound_scope}",
     ]
     if left_out:
+    from hapdsl.cost.basis import basis
+
         parts.insert(1, f"  leaves out {left_out}: it is faster without")
     if found.bound_any_shares_s is not None:
         parts.append(f"  bound {in_seconds(found.bound_any_shares_s)} for all shares")
@@ -213,6 +218,7 @@ def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_
         for name in _classes(found)
     ]
     if rows:
+    parts.insert(1, f"  {basis(program, cluster, cost).words}")
         parts += ["", indented(table(("class", "units", "shares"), rows, right=(1,)))]
     parts += ["", indented(memory_table(cluster, cost.memory_bytes))]
     if sketch:  # a baseline isn't among what a sketch leaves open

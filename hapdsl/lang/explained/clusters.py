@@ -125,6 +125,16 @@ CLUSTERS: dict[str, Explanation] = {
         "efficiency = { matmull = 0.7 }",
         "efficiency = { matmul = 0.7 }",
     ),
+    "HAP428": Explanation(
+        "nothing was measured",
+        "A profile was broken off before its first operator or collective had been measured, so there is nothing to write.",
+    ),
+    "HAP429": Explanation(
+        "no size of a message",
+        "The largest message that a profile measures is an amount of memory with its unit, from 1 KiB to 8 GiB.",
+        "hapdsl profile -o cluster.hap --max-size 16",
+        "hapdsl profile -o cluster.hap --max-size 16MiB",
+    ),
     "HAP490": Explanation(
         "an unknown unit",
         "Units of memory are B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers of 1024) and kbit, Mbit, Gbit; "

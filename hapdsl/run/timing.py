@@ -1,0 +1,85 @@
+"""Seconds of what a rank does again and again: alone, or together with all others.
+
+A batch of calls lasts as long as several periods of whatever slows a process down (a CPU quota lets it run for some milliseconds, then
+stops it), so that what comes out is what a long computation sees; the median over batches counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+LONG_S = 2.0  # what takes so long needs no repetition
+
+
+@dataclass(frozen=True)
+class Timing:
+    """`batch_s` is how long a batch lasts at least, `batches` how many of them there are."""
+
+    device: torch.device
+    batch_s: float
+    batches: int
+
+    def settle(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def alone(self, act: Callable[[int], Any]) -> float:
+        """Seconds of `act(k)`, the k-th call of a batch, on this rank."""
+        act(0)
+        self.settle()
+        calls = 1
+        seconds = self._batch(act, calls)
+        while seconds < self.batch_s:
+            calls = max(calls + 1, min(calls * 10, int(calls * 1.3 * self.batch_s / max(seconds, 1e-7))))
+            seconds = self._batch(act, calls)
+        found, spent = [seconds / calls], seconds
+        while len(found) < self.batches and spent < LONG_S:
+            seconds = self._batch(act, calls)
+            found.append(seconds / calls)
+            spent += seconds
+        return statistics.median(found)
+
+    def _batch(self, act: Callable[[int], Any], calls: int) -> float:
+        start = time.perf_counter()
+        for k in range(calls):
+            act(k)
+        self.settle()
+        return time.perf_counter() - start
+
+    def together(self, act: Callable[[], Any]) -> float:
+        """Seconds of `act()`, in which all ranks take part: the slowest rank's. The calls of a batch follow on each other."""
+        dist.barrier()
+        self._batch(lambda k: act(), 1)  # connections are made at the first use
+        dist.barrier()
+        first = slowest(self._batch(lambda k: act(), 1))
+        if first > LONG_S:
+            return first
+        calls = max(1, min(500, round(self.batch_s / max(first, 1e-6))))
+        found: list[float] = []
+        spent = 0.0
+        while len(found) < self.batches and spent < LONG_S:
+            dist.barrier()
+            seconds = slowest(self._batch(lambda k: act(), calls))
+            found.append(seconds / calls)
+            spent += seconds
+        return statistics.median(found)
+
+
+def every(own: float) -> tuple[float, ...]:
+    """Every rank's number."""
+    found = [torch.zeros(1, dtype=torch.float64) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, torch.tensor([own], dtype=torch.float64))
+    return tuple(float(x) for x in found)
+
+
+def slowest(own: float) -> float:
+    """The largest of all ranks' numbers, the same on each."""
+    return max(every(own))
