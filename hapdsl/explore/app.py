@@ -8,11 +8,12 @@ from typing import Any
 
 from hapdsl.explore import disk
 from hapdsl.explore.editing import Editing
+from hapdsl.explore.looking import Looking
 from hapdsl.explore.state import Document, Session
 from hapdsl.explore.viewing import Viewing
 
 
-class ExploreApp(Editing, Viewing):
+class ExploreApp(Editing, Looking, Viewing):
     """Every action of the registry is a method of one of these."""
 
 

@@ -19,8 +19,12 @@ Waiting = Callable[[], bool]
 SHORT = {
     "line": "inspecting.inspect",
     "overview": "overview.overview",
+    "take": "advising.take",
 }
-LONG: dict[str, str] = {}
+LONG = {
+    "why": "advising.why",
+    "complete": "completing.complete",
+}
 
 
 def ask(do: str, desk: Desk, request: Object, say: Say, waiting: Waiting) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hapdsl.explore.state import PROVEN, SKETCH, WRONG, Document, Finding, LineCost, Plan, Priced, gap_in_words, worst
 from hapdsl.lang.amounts import in_bytes, in_seconds
 
@@ -9,8 +11,8 @@ from hapdsl.lang.amounts import in_bytes, in_seconds
 Piece = tuple[str, str]
 
 
-def describe(document: Document, plan: Plan | None, line: int) -> list[Piece]:
-    """The diagnostic of the line, else what it costs; then its program; then the first problem elsewhere."""
+def describe(document: Document, plan: Plan | None, line: int, facts: dict[str, Any] | None = None) -> list[Piece]:
+    """The diagnostic of the line, else what it costs; what else is known of it (`facts`); its program; the first problem elsewhere."""
     found: list[Piece] = []
     own = worst(document.findings, line)
     if own is not None:
@@ -19,6 +21,10 @@ def describe(document: Document, plan: Plan | None, line: int) -> list[Piece]:
     if line in costs:
         priced = document.program_at(line)
         found += _line(costs[line], priced, line in old)
+    if facts is not None:
+        from hapdsl.explore.inspector import inspector
+
+        found += inspector(facts)
     priced = document.program_at(line) or (document.program(plan.program) if plan is not None else None)
     if priced is not None:
         found += _program(document, priced, plan)

@@ -110,7 +110,7 @@ class Inquiries:
             return
         self.flying[question.number] = question
         references = [self._reference(question.helper, *plan) for plan in question.plans]
-        request: Object = {"id": question.number, "do": question.do, **question.fields}
+        request: Object = {"id": question.number, "do": question.do, "topic": question.topic, **question.fields}
         if question.several:
             request["plans"] = references
         else:

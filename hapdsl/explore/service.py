@@ -110,6 +110,10 @@ def main() -> int:
         with waiting:
             waiting.wait_for(lambda: bool(requests))
             request = requests.pop(0)
+        topic = request.get("topic")
+        if topic is not None and any(later.get("topic") == topic for later in requests):
+            say({"id": request.get("id"), "dropped": True, "done": True})  # nobody waits for this one
+            continue
         answer(request, say, desk, lambda: bool(requests))
 
 

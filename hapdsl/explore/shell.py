@@ -15,12 +15,12 @@ from textual.timer import Timer
 from textual.widgets import ContentSwitcher, Footer, Static, TextArea
 
 from hapdsl.explore.actions import ACTIONS
-from hapdsl.explore.describe import describe
 from hapdsl.explore.messages import Heard, Missed
 from hapdsl.explore.palette import ActionProvider
 from hapdsl.explore.saving import Saving
 from hapdsl.explore.state import Document, Session
 from hapdsl.explore.summary import Facts, summarise
+from hapdsl.explore.widgets.alternatives import Alternatives
 from hapdsl.explore.widgets.editor import ProgramEditor, TextPane
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.widgets.words import Words
@@ -68,7 +68,7 @@ class Shell(App[int]):
         self.search_at_once, self.summary_first = search, summary
         self.work = Work(session, model, cluster, settings or {}, connect, self._hear, self._miss)
         self.saving = Saving(self)
-        self.debounce = DEBOUNCE
+        self.haste = 1.0  # what waits are multiplied by
         self.panes: dict[str, TextPane] = {}
         self.shown: tuple[str, str] | None = None
         self.facts: dict[tuple[str, int, str], Facts] = {}  # of summaries, by document, version, program
@@ -85,6 +85,7 @@ class Shell(App[int]):
                 yield Words(id=SUMMARY)
             with Vertical(id="side"):
                 yield Words(id="detail")
+                yield Alternatives(id="alternatives")
         yield Footer()
 
     async def on_mount(self) -> None:
@@ -163,8 +164,7 @@ class Shell(App[int]):
         self.query_one("#title", Static).update(self._title(document))
 
     def refresh_detail(self) -> None:
-        line = self.editor.cursor_location[0] + 1
-        self.query_one("#detail", Words).show(describe(self.session.document, self.session.plan, line))
+        """The panel about the line under the cursor."""
 
     def refresh_summary(self) -> None:
         """The summary as far as it is known; what is missing is asked for."""
@@ -211,15 +211,20 @@ class Shell(App[int]):
         pane = next((p for p in self.panes.values() if p.editor is event.text_area), None)
         if pane is None or not self.session.documents[pane.key].edit(pane.editor.text):
             return
-        if (timer := self._pending.pop(pane.key, None)) is not None:
-            timer.stop()
         document = self.session.documents[pane.key]
-        self._pending[pane.key] = self.set_timer(self.debounce, lambda: self._check_now(document))
+        self.later(f"check {pane.key}", DEBOUNCE, lambda: self.work.check(document))
         self.refresh_all()
 
-    def _check_now(self, document: Document) -> None:
-        self._pending.pop(document.key, None)
-        self.work.check(document)
+    def later(self, what: str, seconds: float, do: Callable[[], object]) -> None:
+        """Do something after a while in which nobody asks for the same again."""
+        if (timer := self._pending.pop(what, None)) is not None:
+            timer.stop()
+
+        def now() -> None:
+            self._pending.pop(what, None)
+            do()
+
+        self._pending[what] = self.set_timer(seconds * self.haste, now)
 
     def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
         if self.panes and event.text_area is self.editor:

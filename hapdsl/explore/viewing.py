@@ -47,9 +47,6 @@ class Viewing(Shell):
     def action_focus_editor(self) -> None:
         self.show_view(PROGRAM)
 
-    def action_focus_detail(self) -> None:
-        self.query_one("#detail").focus()
-
     def action_summary(self) -> None:
         self.show_view(PROGRAM if self.view == SUMMARY else SUMMARY)
 

@@ -68,7 +68,7 @@ async def opened(path: Path, size: tuple[int, int] = (80, 24), **options: Any) -
     options.setdefault("search", False)
     options.setdefault("summary", False)
     app = ExploreApp(session_of(path), **options)
-    app.debounce = 0.01
+    app.haste = 0.05
     async with app.run_test(size=size) as pilot:
         await settled(app, pilot)
         yield app, pilot

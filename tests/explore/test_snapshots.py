@@ -33,7 +33,7 @@ def frozen(then: Callable[[ExploreApp, Pilot[int]], Any] | None = None, dark: bo
     async def before(pilot: Pilot[int]) -> None:
         it = pilot.app
         assert isinstance(it, ExploreApp)
-        it.debounce = 0.01
+        it.haste = 0.05
         it.theme = "textual-dark" if dark else "textual-light"
         it.editor.cursor_blink = False
         await settled(it, pilot)

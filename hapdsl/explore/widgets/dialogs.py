@@ -62,6 +62,25 @@ class AskPath(ModalScreen[str | None]):
         self.dismiss(event.value.strip() or None)
 
 
+class Note(ModalScreen[None]):
+    """Something to read: a title and a paragraph."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,space", "dismiss(None)", show=False)]
+
+    def __init__(self, title: str, words: str) -> None:
+        super().__init__()
+        self.head, self.words = title, words
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog"):
+            yield Static(Text(self.head, "bold"), markup=False)
+            yield Static(Text(f"\n{self.words}\n"), markup=False)
+            yield Static("esc closes this", markup=False, classes="quiet")
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+
 class Help(ModalScreen[None]):
     """All keys, from the registry of actions."""
 
