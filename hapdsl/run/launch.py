@@ -29,6 +29,8 @@ from torch import Tensor
 
 from hapdsl.lang.diagnostics import Diagnostic, HapError, error
 from hapdsl.run.context import DTYPES
+from hapdsl.run.heartbeat import BEAT_S, FIRST_S, SILENT_S, Beat, Lost, Pulse, cause_of
+from hapdsl.run.heartbeat import lost as heartbeat_lost
 
 ADDRESS = "127.0.0.1"
 GRACE_S = 1.0  # how long to wait for a better explanation than "the peer is gone"
@@ -75,34 +77,42 @@ def launch(
     names: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
     method: str | None = None,
+    address: str = ADDRESS,
+    enter: Callable[[int], None] | None = None,
 ) -> None:
     """Run `work(reporter, *arguments)` on `processes` ranks and return when all are done.
 
     `receive(rank, header, tensor)` gets what they report. `timeout_s` is for one collective. `names` are the devices' names,
-    for messages; `environment` is added to that of the ranks; `method` overrides `start_method`. Raises HapError: what a rank raised, or HAP720 with its cause.
+    for messages; `environment` is added to that of the ranks; `method` overrides `start_method`. `enter(rank)` is called before a rank meets the others at `address` (to go where its device's
+    network is). Raises HapError: what a rank raised, HAP720 with its cause, HAP760 for one that is silent.
     """
     context: Any = multiprocessing.get_context(method or start_method())
     pipes: list[Any] = []
     children: list[Any] = []
     store: Any = None
+    pulse: Pulse | None = None
     try:
         with _nothing_collected():
             for rank in range(processes):
                 ours, theirs = context.Pipe()
-                setting = Setting(rank, processes, timeout_s, dict(environment or {}), os.getpid())
+                setting = Setting(rank, processes, timeout_s, dict(environment or {}), os.getpid(), address, enter)
                 child = context.Process(target=_child, args=(theirs, setting, work, tuple(arguments)), daemon=True)
                 child.start()
                 theirs.close()
                 pipes.append(ours)
                 children.append(child)
-        store = dist.TCPStore(ADDRESS, 0, processes, is_master=True, wait_for_workers=False)
+        store = dist.TCPStore(address, 0, processes, is_master=True, wait_for_workers=False)
         for ours in pipes:
             with suppress(OSError):  # it died already: the watch sees the end of its pipe and says why
                 ours.send_bytes(str(store.port).encode())
-        _Watch(pipes, children, receive, names or [f"rank {r}" for r in range(processes)]).run()
+        first_s = SILENT_S if context.get_start_method() == "fork" else FIRST_S
+        pulse = Pulse(store, processes, first_s)
+        _Watch(pipes, children, receive, names or [f"rank {r}" for r in range(processes)], pulse).run()
     finally:
         end(children)
         store = None  # a traceback holds this frame, and with it a thread that the next launch would fork beside
+        if pulse is not None:
+            pulse.close()
         for ours in pipes:
             ours.close()
 
@@ -132,6 +142,8 @@ class Setting:
     timeout_s: float
     environment: Mapping[str, str]
     parent: int
+    address: str = ADDRESS
+    enter: Callable[[int], None] | None = None
 
 
 def start_method() -> str:
@@ -154,6 +166,8 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
     torch.set_num_threads(1)
     reporter = Reporter(pipe, setting.parent)
     try:
+        if setting.enter is not None:
+            setting.enter(setting.rank)
         port = int(pipe.recv_bytes())
         os.environ.update(
             {
@@ -161,7 +175,7 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
                 "LOCAL_RANK": str(setting.rank),
                 "WORLD_SIZE": str(setting.processes),
                 "LOCAL_WORLD_SIZE": str(setting.processes),
-                "MASTER_ADDR": ADDRESS,
+                "MASTER_ADDR": setting.address,
                 "MASTER_PORT": str(port),
                 "OMP_NUM_THREADS": "1",
             }
@@ -170,12 +184,14 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
         if sys.platform.startswith("linux"):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         limit = timedelta(seconds=setting.timeout_s)
-        store = dist.TCPStore(ADDRESS, port, setting.processes, is_master=False, timeout=limit)
+        store = dist.TCPStore(setting.address, port, setting.processes, is_master=False, timeout=limit)
+        beat = Beat(store, setting.rank)
         dist.init_process_group("gloo", store=store, rank=setting.rank, world_size=setting.processes, timeout=limit)
         with torch.no_grad():
             work(reporter, *arguments)
         dist.barrier()  # nobody leaves while another still needs it
         dist.destroy_process_group()
+        beat.stop()
         reporter.send("done")
     except HapError as stop:
         found = [_plain(d) for d in stop.diagnostics]
@@ -216,16 +232,18 @@ def _is_lost_peer(problem: Exception) -> bool:
 class _Watch:
     """Reads reports until all ranks are done, or one has failed."""
 
-    def __init__(self, pipes: Sequence[Any], children: Sequence[Any], receive: Any, names: Sequence[str]) -> None:
+    def __init__(
+        self, pipes: Sequence[Any], children: Sequence[Any], receive: Any, names: Sequence[str], pulse: Pulse
+    ) -> None:
         self.open = dict(enumerate(pipes))
-        self.children, self.receive, self.names = children, receive, names
+        self.children, self.receive, self.names, self.pulse = children, receive, names, pulse
         self.done: set[int] = set()
         self.failures: dict[int, dict[str, Any]] = {}
 
     def run(self) -> None:
-        deadline = math.inf
+        deadline, look = math.inf, time.monotonic() + BEAT_S
         while self.open and time.monotonic() < deadline:
-            wait_s = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+            wait_s = min(BEAT_S, max(0.0, deadline - time.monotonic()))
             for pipe in connection.wait(list(self.open.values()), timeout=wait_s):
                 rank = next(r for r, p in self.open.items() if p is pipe)
                 self.read(rank, pipe)
@@ -233,19 +251,30 @@ class _Watch:
                 deadline = time.monotonic() + GRACE_S
             if any(not f.get("lost") for f in self.failures.values()):
                 break
+            if not self.failures and time.monotonic() >= look:
+                self.listen()
+                look = time.monotonic() + BEAT_S
         if self.failures:
             raise self.failure()
+
+    def listen(self) -> None:
+        """Raises Lost (HAP760) for a rank that is silent."""
+        rank = self.pulse.silent()
+        if rank is not None:
+            raise heartbeat_lost(rank, self.names[rank], cause_of(self.children[rank].pid))
 
     def read(self, rank: int, pipe: Any) -> None:
         try:
             header, tensor = _receive(pipe)
         except (EOFError, OSError):
             del self.open[rank]
+            self.pulse.done(rank)
             if rank not in self.done and rank not in self.failures:
-                self.failures[rank] = {"message": self.ending(rank)}
+                self.failures[rank] = {"message": self.ending(rank), "gone": True}
             return
         if header["kind"] == "done":
             self.done.add(rank)
+            self.pulse.done(rank)
         elif header["kind"] == "failed":
             self.failures[rank] = header
         elif self.receive is not None:
@@ -263,8 +292,9 @@ class _Watch:
         """The failure that explains the others: one that isn't merely a lost peer, else the first."""
         rank, header = min(self.failures.items(), key=lambda f: bool(f[1].get("lost")))
         if "diagnostics" in header:
-            return _again(header, self.names[rank])
-        return error("HAP720", f"process {rank} ({self.names[rank]}) failed: {header['message']}", status=1)
+            return _again(header, f"process {rank} ({self.names[rank]})")
+        found = error("HAP720", f"process {rank} ({self.names[rank]}) failed: {header['message']}", status=1)
+        return Lost(rank, found.diagnostics[0]) if header.get("gone") else found
 
 
 def _again(header: Mapping[str, Any], name: str) -> HapError:

@@ -173,6 +173,11 @@ RUNNING: dict[str, Explanation] = {
         "hapdsl run plan.hap --resume checkpoints --seed 7",
         "hapdsl run plan.hap --resume checkpoints --data mine.npz",
     ),
+    "HAP760": Explanation(
+        "a rank that is lost",
+        "Every rank gives a sign of life each second, over the network. Nothing was heard of this one for a quarter of a minute: its process is "
+        "stopped, or its machine is cut off or down. The run was ended; checkpoints that were written are whole.",
+    ),
     "HAP762": Explanation(
         "ranks that were started differently",
         "Under torchrun each process reads its own command line. Steps, seed, data and checkpoints must be the same on all of them.",

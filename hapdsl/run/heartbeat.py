@@ -1,0 +1,186 @@
+"""Is every rank still there? Each adds one to a number in the store at which the ranks meet, every second, over the network.
+
+A process that is stopped, or a machine that is cut off, sends nothing and closes nothing: whoever waits for its part of a collective
+would wait for minutes. Whoever watches sees that its number stands still.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from hapdsl.lang.diagnostics import Diagnostic, HapError, error
+
+BEAT_S = 1.0
+SILENT_S = 15.0  # so long without a beat: the rank is lost
+FIRST_S = 120.0  # until the first one, where processes start anew and import torch
+
+
+class Lost(HapError):
+    """A rank's process or machine is gone, or can't be reached: others could go on without it."""
+
+    def __init__(self, rank: int, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic, status=1)
+        self.rank = rank
+
+
+class Beat:
+    """The heart of one rank, in a thread of its own with a connection of its own (a store serves one question at a time)."""
+
+    def __init__(self, store: dist.TCPStore, rank: int) -> None:
+        self._store: Any = _another(store)
+        self._key = key(rank)
+        self._end = threading.Event()
+        self.answered = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with suppress(RuntimeError):  # the store is gone, and with it who watches
+            while True:
+                self._store.add(self._key, 1)
+                self.answered = time.monotonic()
+                if self._end.wait(BEAT_S):
+                    break
+
+    def stop(self) -> None:
+        """Beat no more. Doesn't wait for an answer that may never come."""
+        self._end.set()
+        self._thread.join(BEAT_S)
+
+
+class Pulse:
+    """Watches the hearts of several ranks. `first_s` is for how long one may not have begun."""
+
+    def __init__(self, store: dist.TCPStore, ranks: int, first_s: float = FIRST_S) -> None:
+        self._store: dist.TCPStore | None = store
+        self._first_s = first_s
+        now = time.monotonic()
+        self._seen = dict.fromkeys(range(ranks), (0, now))
+        self._looked = now
+
+    def done(self, rank: int) -> None:
+        """A rank that has ended isn't watched any more."""
+        self._seen.pop(rank, None)
+
+    def close(self) -> None:
+        """Let go of the store: whoever keeps this object doesn't keep its thread."""
+        self._store = None
+
+    def silent(self) -> int | None:
+        """The rank that has been silent longest, and too long; None where there is none. Asked every second or so.
+
+        Where the watcher itself was held up (the whole job stopped and continued), nobody is blamed.
+        """
+        if self._store is None:
+            return None
+        now = time.monotonic()
+        held_up = now - self._looked > SILENT_S / 3
+        self._looked = now
+        for rank, (beats, _) in self._seen.items():
+            found = self._store.add(key(rank), 0)
+            if found != beats or held_up:
+                self._seen[rank] = (found, now)
+        late = {
+            r: now - since
+            for r, (beats, since) in self._seen.items()
+            if now - since > (SILENT_S if beats else self._first_s)
+        }
+        return max(late, key=lambda r: late[r]) if late else None
+
+
+def _another(store: Any) -> Any:
+    """A connection of one's own to a store (torch's stubs don't know `clone`)."""
+    return store.clone()
+
+
+def key(rank: int) -> str:
+    """Where the beats of a rank are counted; torchrun's restarts have counters of their own."""
+    return f"hapdsl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/beat/{rank}"
+
+
+def lost(rank: int, name: str, cause: str) -> Lost:
+    """What is said of a rank that doesn't answer."""
+    return Lost(rank, error("HAP760", f"process {rank} ({name}) is lost: {cause}", help=_help()).diagnostics[0])
+
+
+def _help() -> str:
+    return (
+        "with --checkpoint, --resume goes on from the last checkpoint; --replan does so by itself, without the device"
+    )
+
+
+def cause_of(pid: int | None) -> str:
+    """Why a process doesn't answer, as far as this machine's tables say."""
+    silent = f"nothing was heard of it for {SILENT_S:.0f} s"
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return silent
+    match state:
+        case "T" | "t":
+            return f"{silent}; it is stopped (by SIGSTOP or a debugger)"
+        case "D":
+            return f"{silent}; it waits for a disk or a file server"
+    return f"{silent}, though it is running: cut off from the network"
+
+
+class Guard:
+    """Under torchrun nobody stands above the ranks: rank 0 watches all, each other its own way to the store.
+
+    `fatal` is called from a thread, while the rank itself may wait for ever: it says what is wrong and ends the process.
+    """
+
+    def __init__(self, store: dist.TCPStore, rank: int, ranks: int, fatal: Callable[[HapError], None]) -> None:
+        self._beat = Beat(store, rank)
+        self._rank, self._fatal = rank, fatal
+        self._store = _another(store)
+        self._end = threading.Event()
+        self._pulse = Pulse(self._store, ranks) if rank == 0 else None
+        self._threads = [threading.Thread(target=self._reach, daemon=True)]
+        if self._pulse is not None:
+            self._threads.append(threading.Thread(target=self._watch, daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def _reach(self) -> None:
+        looked = time.monotonic()
+        while not self._end.wait(BEAT_S):
+            now = time.monotonic()
+            if now - looked > SILENT_S / 3:  # this process was stopped itself
+                self._beat.answered = now
+            looked = now
+            if now - self._beat.answered > SILENT_S and not self._end.is_set():
+                self._fatal(
+                    lost(
+                        self._rank,
+                        f"rank {self._rank}",
+                        f"it can't reach the others at {os.environ.get('MASTER_ADDR', '?')}",
+                    )
+                )
+
+    def _watch(self) -> None:
+        assert self._pulse is not None
+        with suppress(RuntimeError):
+            while not self._end.wait(BEAT_S):
+                silent = self._pulse.silent()
+                if silent is not None and not self._end.is_set():
+                    self._fatal(
+                        lost(
+                            silent,
+                            f"rank {silent}",
+                            f"nothing was heard of it for {SILENT_S:.0f} s: stopped, or cut off from the network",
+                        )
+                    )
+
+    def stop(self) -> None:
+        """The run is over: nobody is watched any more."""
+        self._end.set()
+        self._beat.stop()

@@ -1,0 +1,204 @@
+"""What real clusters do: a rank is stopped, killed or cut off, a disk is full. Each ends the run in time, and the message names the rank."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.run import heartbeat, launch
+from hapdsl.run.checkpoint import find, steps
+from hapdsl.run.checkpoint_write import Saving
+from hapdsl.run.train import train
+from tests.run.test_launch import Pids
+from tests.run.test_train import program_of
+
+F64 = torch.float64
+QUICK_S = 4.0  # how long a rank may be silent here; a tenth of a second is what the ranks need
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(heartbeat, "SILENT_S", QUICK_S)
+
+
+def works(reporter, rank, signals):
+    """Collectives for ever; after some of them a rank signals itself."""
+    reporter.send("pid", pid=os.getpid())
+    for step in range(100_000):
+        if step == 5 and dist.get_rank() == rank:
+            os.kill(os.getpid(), signals)
+        dist.all_reduce(torch.ones(10))
+        reporter.send("step", step=step)
+        time.sleep(0.05)
+
+
+def lost_in(call):
+    """What the run ended with, and after how many seconds."""
+    start = time.monotonic()
+    with pytest.raises(heartbeat.Lost) as stop:
+        call()
+    return stop.value, time.monotonic() - start
+
+
+def test_a_rank_that_is_stopped():
+    seen = Pids()
+    found, seconds = lost_in(
+        lambda: launch.launch(works, 3, (1, signal.SIGSTOP), seen, names=["a", "b", "c"], method="fork")
+    )
+    (said,) = found.diagnostics
+    assert found.rank == 1 and found.status == 1 and said.code == "HAP760"
+    assert "process 1 (b) is lost" in said.message and "stopped (by SIGSTOP" in said.message
+    assert "--resume" in said.help and "--replan" in said.help
+    assert QUICK_S <= seconds < QUICK_S + 10 and seen.gone()
+
+
+def test_a_job_that_is_stopped_and_continued_as_a_whole_goes_on():
+    """As Ctrl-Z and fg do: whoever watches was stopped too, so nobody is blamed."""
+    with torch.random.fork_rng():
+        store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    pulse = heartbeat.Pulse(store, 2, QUICK_S)
+    store.add(heartbeat.key(0), 1)
+    store.add(heartbeat.key(1), 1)
+    assert pulse.silent() is None
+    pulse._looked -= 60  # nobody has looked for a minute
+    pulse._seen = {rank: (beats, since - 60) for rank, (beats, since) in pulse._seen.items()}
+    assert pulse.silent() is None
+    pulse._seen[1] = (pulse._seen[1][0], pulse._seen[1][1] - 60)  # but now only one is silent
+    assert pulse.silent() == 1
+    pulse.close()
+
+
+class Proxy:
+    """Stands between one rank and the store; once cut, it takes everything and passes nothing on."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.cut = threading.Event()
+
+    def serve(self, port):
+        def pump(source, target):
+            with source, target:
+                while data := source.recv(65536):
+                    if not self.cut.is_set():
+                        target.sendall(data)
+
+        def accept():
+            while True:
+                try:
+                    ours, _ = self.listener.accept()
+                except OSError:
+                    return
+                theirs = socket.create_connection(("127.0.0.1", port))
+                for pair in ((ours, theirs), (theirs, ours)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+
+
+@contextmanager
+def proxied(monkeypatch):
+    """A way to launch ranks of which the last meets the others through a proxy, and a way to cut it off."""
+    proxy, real, entered = Proxy(), dist.TCPStore, [-1]
+
+    def store(address, port, *arguments, is_master, **named):
+        if is_master:
+            made = real(address, port, *arguments, is_master=True, **named)
+            proxy.serve(made.port)
+            return made
+        mine = proxy.port if entered[0] == 2 else port
+        return real(address, mine, *arguments, is_master=False, **named)
+
+    monkeypatch.setattr(dist, "TCPStore", store)
+    with proxy.listener:
+        yield {"enter": lambda rank: entered.__setitem__(0, rank)}, proxy.cut.set
+
+
+def may_make_networks():
+    """Root may; for others a proxy stands for a network."""
+    return os.geteuid() == 0 and subprocess.run(["ip", "netns", "list"], capture_output=True).returncode == 0
+
+
+@contextmanager
+def networks(count):
+    """A namespace per rank, each with a line to a bridge here: 10.97.x.1 is the bridge."""
+    own, subnet = f"hap{os.getpid()}", f"10.97.{os.getpid() % 256}"
+    made = []
+
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    try:
+        ip("link", "add", own, "type", "bridge")
+        made.append(("link", "del", own))
+        ip("addr", "add", f"{subnet}.1/24", "dev", own)
+        ip("link", "set", own, "up")
+        for k in range(count):
+            space = f"{own}-{k}"
+            ip("netns", "add", space)
+            made.append(("netns", "del", space))
+            ip("link", "add", f"{own}v{k}", "type", "veth", "peer", "name", "line", "netns", space)
+            made.append(("link", "del", f"{own}v{k}"))  # a namespace outlives its last process by some minutes
+            ip("link", "set", f"{own}v{k}", "master", own, "up")
+            ip("-n", space, "addr", "add", f"{subnet}.{k + 2}/24", "dev", "line")
+            ip("-n", space, "link", "set", "line", "up")
+            ip("-n", space, "link", "set", "lo", "up")
+
+        def enter(rank):
+            handle = os.open(f"/run/netns/{own}-{rank}", os.O_RDONLY)
+            if ctypes.CDLL(None, use_errno=True).setns(handle, 0x40000000):
+                raise OSError(ctypes.get_errno(), "setns")
+
+        place = {"address": f"{subnet}.1", "enter": enter, "environment": {"GLOO_SOCKET_IFNAME": "line"}}
+        yield place, lambda: ip("link", "set", f"{own}v{count - 1}", "down")
+    finally:
+        for words in reversed(made):
+            subprocess.run(["ip", *words], capture_output=True)
+
+
+@pytest.mark.parametrize("how", ["proxy", "namespaces"] if may_make_networks() else ["proxy"])
+def test_a_rank_that_is_cut_off(how, monkeypatch):
+    with networks(3) if how == "namespaces" else proxied(monkeypatch) as (place, cut):
+
+        def receive(rank, header, tensor):
+            if (rank, header["kind"], header.get("step")) == (0, "step", 5):
+                cut()
+
+        found, seconds = lost_in(lambda: launch.launch(works, 3, (-1, 0), receive, method="fork", **place))
+    (said,) = found.diagnostics
+    assert found.rank == 2 and said.code == "HAP760" and "cut off from the network" in said.message
+    assert seconds < QUICK_S + 10
+
+
+def test_a_full_disk(tmp_path):
+    """A limit on the size of files stands for it: the system refuses to write, as it does on a full disk."""
+    program = program_of("mlp_zero")
+    train(program, 4, 2, dtype=F64, saving=Saving(tmp_path, 1))
+    largest = max((tmp_path / "step-00000002" / f.name).stat().st_size for f in find(tmp_path).manifest.files)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    start = time.monotonic()
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 1, hard))
+        with pytest.raises(HapError) as stop:
+            train(program, 4, 9, dtype=F64, resume=tmp_path, saving=Saving(tmp_path, 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (said,) = stop.value.diagnostics
+    assert said.code == "HAP754" and stop.value.status == 1 and time.monotonic() - start < 20
+    assert "process 0" in said.message and "File too large" in said.message and "--resume" in said.help
+    assert steps(tmp_path) == [1, 2] and not find(tmp_path).verify()
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+    found = train(program, 4, 4, dtype=F64, resume=tmp_path, saving=Saving(tmp_path, 1))
+    assert found.loss == train(program, 4, 4, dtype=F64).loss[2:]
