@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
             && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test check lint types contracts docs pytest bench theory clean
+.PHONY: help demo test check lint types contracts docs pytest bench theory pictures clean
 
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
@@ -15,6 +15,7 @@ help:
 	@echo 'make docs    the documentation as a site in build/site; a warning fails'
 	@echo 'make bench   measure the search anew and rewrite the tables of docs/performance.md (an hour or two)'
 	@echo 'make theory  write docs/theory.md, the reference of all operators, anew from their declarations'
+	@echo 'make pictures  draw every picture of the documentation anew'
 	@echo 'make clean   remove what the above made'
 
 demo: $(VENV)/.demo
@@ -36,6 +37,9 @@ contracts:
 
 docs:
 	@$(BIN)/python docs/build_site.py
+
+pictures:
+	$(BIN)/python docs/pictures.py
 
 pytest:
 	$(BIN)/python -m pytest -n 2 --dist loadfile
