@@ -47,6 +47,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("focus_detail", "Go to the inspector", "Move to the panel about the line", "Panes", (), ("3",)),
     Action("focus_alternatives", "Go to the alternatives", "What else the line could be, with prices; enter takes one", "Panes", ("ctrl+o",), ("4", "a"), footer="Alternatives"),
     Action("summary", "Summary", "What the plan does, in words; again for the program", "View", ("f6",), ("s",), footer="Summary"),
+    Action("shares", "Shares", "Who takes how much of each class, to be changed; with what a unit is worth", "View", (), ("h",)),
     Action("theme", "Theme…", "Choose colours", "View"),
     Action("toggle_dark", "Light or dark", "Switch between a light and a dark theme", "View", ("ctrl+t",)),
     Action("palette", "Command palette", "Find an action by its name", "View", ("ctrl+p",), ("colon",), footer="Palette"),

@@ -20,6 +20,10 @@ SHORT = {
     "line": "inspecting.inspect",
     "overview": "overview.overview",
     "take": "advising.take",
+    "shares": "sharing.table",
+    "unit_prices": "sharing.prices",
+    "move_shares": "sharing.move",
+    "optimise_shares": "sharing.optimise",
 }
 LONG = {
     "why": "advising.why",

@@ -113,8 +113,8 @@ class Looking(Shell):
     async def heard_take(self, news: Answered) -> None:
         await self.rewrite(news, "taken")
 
-    async def rewrite(self, news: Answered, did: str) -> None:
-        """Put an answer's text in the place of the one that was asked about, as one edit that can be undone."""
+    async def rewrite(self, news: Answered, did: str, quiet: bool = False) -> None:
+        """Put an answer's text in the place of the one that was asked about, as one edit that can be undone; `quiet`ly, without words."""
         answer = news.answer
         key, version, _ = news.question.plans[0]
         document = self.session.documents.get(key)
@@ -126,6 +126,8 @@ class Looking(Shell):
             self.tell("the text was changed meanwhile, so it is left as it is", "warning")
             return
         self.put_text(document, answer["text"])
+        if quiet:
+            return
         cost = f", {in_seconds(answer['cost_s'])} a step" if answer.get("cost_s") is not None else ""
         self.tell(f"{answer.get('said') or did}{cost}; ctrl+z takes it back")
 

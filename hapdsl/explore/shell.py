@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.containers import Container, Vertical
 from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Static, TextArea
 
 from hapdsl.explore.actions import ACTIONS
@@ -23,6 +24,7 @@ from hapdsl.explore.summary import Facts, summarise
 from hapdsl.explore.widgets.alternatives import Alternatives
 from hapdsl.explore.widgets.editor import ProgramEditor, TextPane
 from hapdsl.explore.widgets.plans import PlanList
+from hapdsl.explore.widgets.shares import Shares
 from hapdsl.explore.widgets.words import Words
 from hapdsl.explore.work import Answered, Checked, Formatted, News, Rewritten, Searching, Trouble, Work
 from hapdsl.explore.workers import Connect, Subprocess
@@ -83,10 +85,15 @@ class Shell(App[int]):
             with ContentSwitcher(id="views", initial=SUMMARY if self.summary_first else PROGRAM):
                 yield ContentSwitcher(id=PROGRAM)
                 yield Words(id=SUMMARY)
+                yield from self.more_views()
             with Vertical(id="side"):
                 yield Words(id="detail")
                 yield Alternatives(id="alternatives")
         yield Footer()
+
+    def more_views(self) -> Iterator[Widget]:
+        """Views of the middle beside the program and its summary."""
+        yield Shares(id="shares")
 
     async def on_mount(self) -> None:
         self.theme_changed_signal.subscribe(self, lambda _: self._recolour())
@@ -159,9 +166,22 @@ class Shell(App[int]):
         margin.show(costs, old, (priced.sync_s or 0.0) if priced is not None else 0.0, editor.marks)
         self.query_one(PlanList).show(self.session.rows(), self.session.current)
         self.refresh_detail()
+        self.refresh_views()
+        self.query_one("#title", Static).update(self._title(document))
+
+    def refresh_views(self) -> None:
+        """Whatever the middle shows."""
         if self.view == SUMMARY:
             self.refresh_summary()
-        self.query_one("#title", Static).update(self._title(document))
+
+    def toggle_view(self, view: str) -> None:
+        """Show a view, or the program again."""
+        self.show_view(PROGRAM if self.view == view else view)
+
+    def about(self, topic: str, subject: object) -> bool:
+        """Was the last question under a topic about this?"""
+        question = self.work.inquiries.current.get(topic)
+        return question is not None and question.subject == subject
 
     def refresh_detail(self) -> None:
         """The panel about the line under the cursor."""
@@ -174,10 +194,8 @@ class Shell(App[int]):
             key = (document.key, document.version, plan.program)
             facts = self.facts.get(key)
             now = None if document.checking or document.analysis is None else document.analysis.program(plan.program)
-            if facts is None and now is not None and now.sync_s is not None:
-                question = self.work.inquiries.current.get("overview")
-                if question is None or question.subject != key:
-                    self.work.inquiries.ask("overview", "overview", [(document, plan.program)], key)
+            if facts is None and now is not None and now.sync_s is not None and not self.about("overview", key):
+                self.work.inquiries.ask("overview", "overview", [(document, plan.program)], key)
         self.query_one(f"#{SUMMARY}", Words).show(summarise(self.session, plan, facts, self.work.outcome))
 
     def _title(self, document: Document) -> Text:

@@ -48,7 +48,7 @@ class Viewing(Shell):
         self.show_view(PROGRAM)
 
     def action_summary(self) -> None:
-        self.show_view(PROGRAM if self.view == SUMMARY else SUMMARY)
+        self.toggle_view(SUMMARY)
 
     def action_theme(self) -> None:
         self.search_themes()

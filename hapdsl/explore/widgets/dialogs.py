@@ -43,23 +43,30 @@ class Question(ModalScreen[str]):
         self.dismiss(key)
 
 
-class AskPath(ModalScreen[str | None]):
-    """Asks for a file's name; None for none."""
+class Ask(ModalScreen[str | None]):
+    """Asks for a word; None for none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", show=False)]
 
-    def __init__(self, words: str, suggested: str) -> None:
+    def __init__(self, words: str, suggested: str, below: str) -> None:
         super().__init__()
-        self.words, self.suggested = words, suggested
+        self.words, self.suggested, self.below = words, suggested, below
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(Text(self.words), markup=False)
-            yield Input(self.suggested, id="path", compact=True)
-            yield Static("enter saves, esc doesn't", markup=False, classes="quiet")
+            yield Input(self.suggested, id="path", compact=True, select_on_focus=False)
+            yield Static(self.below, markup=False, classes="quiet")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip() or None)
+
+
+class AskPath(Ask):
+    """Asks for a file's name."""
+
+    def __init__(self, words: str, suggested: str, below: str = "enter saves, esc doesn't") -> None:
+        super().__init__(words, suggested, below)
 
 
 class Note(ModalScreen[None]):

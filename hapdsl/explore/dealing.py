@@ -1,0 +1,92 @@
+"""The view of the shares: its table follows the program, and moves in it are edits of the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hapdsl.explore.inquiries import ADVISER
+from hapdsl.explore.looking import Looking, trouble
+from hapdsl.explore.state import PROVEN
+from hapdsl.explore.widgets.dialogs import Ask
+from hapdsl.explore.widgets.shares import Shares
+from hapdsl.explore.work import Answered
+
+SHARES = "shares"
+Subject = tuple[str, int, str]
+
+
+class Dealing(Looking):
+    """Who gets how much."""
+
+    dealt: tuple[Subject, dict[str, Any]] | None = None
+    worth: tuple[Subject, list[dict[str, Any]]] | None = None
+
+    def subject(self) -> Subject | None:
+        """The program on the screen, where it is proven and priced."""
+        plan = self.session.plan
+        if plan is None:
+            return None
+        document = self.session.documents[plan.document]
+        now = None if document.checking or document.analysis is None else document.analysis.program(plan.program)
+        if now is None or now.state != PROVEN or now.sync_s is None:
+            return None
+        return (document.key, document.version, plan.program)
+
+    def action_shares(self) -> None:
+        self.toggle_view(SHARES)
+
+    def refresh_views(self) -> None:
+        super().refresh_views()
+        if self.view == SHARES:
+            self._refresh_shares()
+
+    def _refresh_shares(self) -> None:
+        subject, pane = self.subject(), self.query_one(Shares)
+        if subject is None:
+            document = self.session.document
+            # While a move is being checked the table stays as it was.
+            if not document.checking or self.dealt is None:
+                pane.show(None, None, "being checked…" if document.checking else "only a proven program has shares that can be priced")
+            return
+        document = self.session.documents[subject[0]]
+        if self.dealt is None or self.dealt[0] != subject:
+            if not self.about("shares", subject):
+                self.work.inquiries.ask("shares", "shares", [(document, subject[2])], subject)
+                self.work.inquiries.ask("unit_prices", "unit_prices", [(document, subject[2])], subject, ADVISER)
+            return
+        table = self.dealt[1]
+        prices = self.worth[1] if self.worth is not None and self.worth[0] == subject else None
+        pane.show(table if "classes" in table else None, prices, "" if "classes" in table else trouble(table))
+
+    async def heard_shares(self, news: Answered) -> None:
+        self.dealt = (news.question.subject, news.answer)
+
+    async def heard_unit_prices(self, news: Answered) -> None:
+        self.worth = (news.question.subject, news.answer.get("prices", []))
+
+    def on_shares_moved(self, event: Shares.Moved) -> None:
+        subject = self.subject()
+        if subject is None:
+            return  # an earlier move is still being checked
+        how = {"step": event.step} if event.units is None else {"units": event.units}
+        fields: dict[str, Any] = {"class": event.cls, "device": event.device, **how}
+        self.work.inquiries.ask("move", "move_shares", [(self.session.documents[subject[0]], subject[2])], None, ADVISER, **fields)
+
+    def on_shares_typed(self, event: Shares.Typed) -> None:
+        def typed(answer: str | None) -> None:
+            if answer is not None and answer.isdigit():
+                self.on_shares_moved(Shares.Moved(event.cls, event.device, units=int(answer)))
+            elif answer is not None:
+                self.tell(f"'{answer}' is no number of units", "warning")
+
+        self.push_screen(Ask(f"Units of {event.cls}", event.digit, "the others share the rest as before"), typed)
+
+    def on_shares_optimised(self) -> None:
+        subject = self.subject()
+        if subject is not None:
+            self.tell("looking for better shares…")
+            self.work.inquiries.ask("move", "optimise_shares", [(self.session.documents[subject[0]], subject[2])], None, ADVISER)
+
+    async def heard_move(self, news: Answered) -> None:
+        quiet = news.question.do == "move_shares"
+        await self.rewrite(news, "" if quiet else "shares found anew", quiet and "text" in news.answer)
