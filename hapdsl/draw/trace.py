@@ -28,15 +28,9 @@ def trace_events(
     """
     starts, ends = timeline(program, cost, kind)
     names = devices or [f"device {d}" for d in range(program.layout.devices)]
-    events: list[dict[str, Any]] = []
-    for d, name in enumerate(names):
-        events.append({"ph": "M", "name": "process_name", "pid": d, "tid": 0, "args": {"name": name}})
-        events.append({"ph": "M", "name": "process_sort_index", "pid": d, "tid": 0, "args": {"sort_index": d}})
-        events += [
-            {"ph": "M", "name": "thread_name", "pid": d, "tid": tid, "args": {"name": stream}} for tid, stream in _STREAMS.items()
-        ]
+    events = named(names)
     for k, instruction in enumerate(program.instructions):
-        words = _words(program, instruction, k)
+        words = describe(program, instruction, k)
         for d in range(len(names)):
             start, end = float(starts[k, d]), float(ends[k, d])
             if end > start:
@@ -45,6 +39,18 @@ def trace_events(
         events += _memory(cost, starts, d)
     totals = {"program": program.name, "sync_s": cost.sync_s, "overlap_s": cost.overlap_s}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": totals}
+
+
+def named(devices: Sequence[str]) -> list[dict[str, Any]]:
+    """The events that name devices and their streams."""
+    events: list[dict[str, Any]] = []
+    for d, name in enumerate(devices):
+        events.append({"ph": "M", "name": "process_name", "pid": d, "tid": 0, "args": {"name": name}})
+        events.append({"ph": "M", "name": "process_sort_index", "pid": d, "tid": 0, "args": {"sort_index": d}})
+        events += [
+            {"ph": "M", "name": "thread_name", "pid": d, "tid": tid, "args": {"name": stream}} for tid, stream in _STREAMS.items()
+        ]
+    return events
 
 
 def trace_text(program: Program, cost: Cost, devices: Sequence[str] | None = None, kind: str = "overlap") -> str:
@@ -62,7 +68,7 @@ def _memory(cost: Cost, starts: Floats, d: int) -> Iterator[dict[str, Any]]:
             yield {"ph": "C", "name": "memory", "pid": d, "ts": now * 1e6, "args": {"bytes": held}}
 
 
-def _words(program: Program, instruction: Instruction, k: int) -> dict[str, Any]:
+def describe(program: Program, instruction: Instruction, k: int) -> dict[str, Any]:
     """What one instruction's events say on every device."""
     args: dict[str, Any] = {
         "instruction": k,

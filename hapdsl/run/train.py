@@ -29,6 +29,7 @@ from hapdsl.run.launch import launch, outer_rank
 from hapdsl.run.pieces import assemble, ranges, sizes
 from hapdsl.run.reference import Reference, advance
 from hapdsl.run.threads import one_thread
+from hapdsl.run.tracing import Tracer, Traces, last, received
 from hapdsl.theory.instance import FLOATS
 
 Progress = Callable[[int, float], None]  # steps done, loss of the last one
@@ -59,6 +60,7 @@ class RunResult:
     metrics: dict[str, float] = field(default_factory=dict)
     final: dict[str, Tensor] = field(default_factory=dict)
     first_step: int = 1
+    traces: Traces | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The keys that `hapdsl run --json` prints; None for numbers that aren't finite."""
@@ -92,6 +94,7 @@ class Job:
     collect: bool
     every: int
     course: Course = field(default_factory=Course)
+    trace: bool = False
 
 
 def train(
@@ -109,23 +112,23 @@ def train(
     timeout_s: float = 600.0,
     resume: str | Path | Checkpoint | None = None,
     saving: Saving | None = None,
+    trace: bool = False,
 ) -> RunResult | None:
     """Train `program` up to step `steps` on `nproc` local processes (or as one rank of an existing torchrun).
 
     `reference` trains the same model on one process afterwards, from the same seed and on the same batches. `resume` goes on from a
-    checkpoint, of the same program or another for the model (seed and data are the caller's to keep); `saving` writes some.
+    checkpoint, of the same program or another for the model (seed and data are the caller's to keep); `saving` writes some. `trace` stamps what the last steps do (`hapdsl.run.tracing`).
     Returns None on ranks of a torchrun that aren't the first. Raises HapError: HAP718 another number of processes
     than devices, HAP719 no steps, HAP71x data that doesn't fit, HAP720 a process that failed, HAP75x what is wrong with checkpoints, and what kernels raise.
     """
     outer = outer_rank()
-    devices = program.layout.devices
-    if outer is None and nproc != devices:
-        raise error("HAP718", f"{nproc} processes for a program on {devices} devices", help=f"--nproc {devices}")
+    if outer is None:
+        right_number(nproc, program)
     if steps < 1:
         raise error("HAP719", f"{steps} steps: there is nothing to run", help="--steps 1 or more")
     open_feed(data, program.graph, seed).batch(1)  # what is wrong with the data is said before processes start
     on = course(program, steps, resume, saving)
-    job = Job(program, steps, data, seed, dtype, allow, collect or reference, max(1, steps // 50), on)
+    job = Job(program, steps, data, seed, dtype, allow, collect or reference, max(1, steps // 50), on, trace)
     gathered = Gathered(progress)
     with reserved(on) if not outer else nullcontext():
         if outer is None:
@@ -137,6 +140,13 @@ def train(
     if reference:
         _compare(result, program.graph, job)
     return result
+
+
+def right_number(nproc: int | None, program: Program) -> None:
+    """Raises HapError HAP718 for another number of processes than the program has devices."""
+    devices = program.layout.devices
+    if nproc not in (None, devices):
+        raise error("HAP718", f"{nproc} processes for a program on {devices} devices", help=f"--nproc {devices}")
 
 
 def _under_torchrun(job: Job, gathered: Gathered) -> bool:
@@ -159,6 +169,7 @@ class Gathered:
         self.progress = progress
         self.header: dict[str, Any] = {}
         self.final: dict[str, Tensor] = {}
+        self.traces: Traces | None = None
 
     def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None:
         self.receive(0, {"kind": kind, **header}, tensor)
@@ -169,6 +180,9 @@ class Gathered:
                 self.progress(header["step"], header["loss"])
             case "result":
                 self.header = header
+            case "trace":
+                assert tensor is not None
+                self.traces = received(header, tensor)
             case "final":
                 assert tensor is not None
                 self.final[header["name"]] = tensor
@@ -176,7 +190,7 @@ class Gathered:
     def result(self, program: Program, steps: int) -> RunResult:
         seconds = self.header["seconds"]
         median = statistics.median(seconds[1:] or seconds)
-        return RunResult(steps, median, self.header["loss"], metrics=self.header["metrics"], final=self.final)
+        return RunResult(steps, median, self.header["loss"], metrics=self.header["metrics"], final=self.final, traces=self.traces)
 
 
 def work(sink: Sink, job: Job) -> None:
@@ -188,11 +202,13 @@ def work(sink: Sink, job: Job) -> None:
     scalars = _Scalars(rank)
     seconds: list[float] = []
     to_do = passage.begin(Initial(graph, job.seed, job.dtype))
+    tracer = Tracer(rank, last(to_do.start, job.steps) if job.trace else range(0))
     skip(feed, to_do.start)
     for step in to_do:
         fed = rank.feed(feed.batch(step))
-        start = time.perf_counter()
-        goals = rank.step(fed)
+        with tracer.at(step):
+            start = time.perf_counter()
+            goals = rank.step(fed)
         seconds.append(time.perf_counter() - start)
         scalars.add(goals)
         if step % job.every == 0 or step == job.steps:
@@ -204,6 +220,8 @@ def work(sink: Sink, job: Job) -> None:
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     if rank.rank == 0:
         sink.send("result", loss=scalars.loss, metrics=scalars.metrics, seconds=slowest.tolist())
+    if job.trace:
+        tracer.send(sink)
     if job.collect:
         for value, local in rank.held.items():
             whole = collect(rank, value, local)

@@ -1,0 +1,138 @@
+"""What a run's traced steps say: a Chrome trace like the prediction's, and how long each instruction took beside its price.
+
+A message takes from the moment at which the last rank of its group has started it (or its stream was free) until it has arrived, and what its
+operands take to be packed and unpacked: that is what a profile measures of it. Waiting for a slower rank is nobody's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hapdsl.cost.evaluate import Cost
+from hapdsl.draw.trace import COMMUNICATION, COMPUTE, describe, named
+from hapdsl.graph.program import METHODS, Instruction, Program
+from hapdsl.run.tracing import Traces
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Happened:
+    """One thing on all devices: instruction, stream, float arrays [devices] of its start and end, and of what counts as its seconds."""
+
+    instruction: int
+    stream: int
+    starts: Floats
+    ends: Floats
+    seconds: Floats
+
+
+def happened(program: Program, traces: Traces) -> list[list[Happened]]:
+    """By traced step what happened, in order. Cost: O(steps × events × devices)."""
+    numbers = [k for k, i in enumerate(program.instructions) if i.op != "free"]
+    return [list(_step(program, numbers, traces.events, times)) for times in traces.times]
+
+
+def _step(
+    program: Program, numbers: Sequence[int], events: Sequence[tuple[str, int, int]], times: Floats
+) -> Iterator[Happened]:
+    devices = times.shape[1]
+    started: dict[int, Floats] = {}
+    free = np.zeros(devices)  # since when the communication stream is
+    for (kind, number, _), row in zip(events, times, strict=True):
+        k = numbers[number]
+        begin, end = row[:, 0], row[:, 1]
+        if kind == "start":
+            started[number] = row
+        elif kind == "finish":
+            before = started.pop(number)
+            arrived = np.where(before[:, 2] > 0, before[:, 2], end)
+            ready, seconds = np.zeros(devices), np.zeros(devices)
+            for group in program.layout.groups(program.instructions[k].axis):
+                ready[group] = max(before[group, 0].max(), free[group].max())
+                there = max(arrived[group].max(), ready[group].max())
+                unpacked = (end - np.maximum(begin, arrived))[group].max()
+                seconds[group] = there - ready[group] + max(unpacked, 0.0)
+                free[group] = there
+            yield Happened(k, COMMUNICATION, before[:, 0], np.maximum(arrived, before[:, 1]), seconds)
+            yield Happened(k, COMPUTE, begin, end, np.zeros(devices))  # waiting, and unpacking
+        else:
+            yield Happened(k, COMPUTE, begin, end, end - begin)
+
+
+def seconds(program: Program, traces: Traces) -> Floats:
+    """Measured seconds of each instruction, all turns of a step together, the median over traced steps: float array [instructions, devices]."""
+    found = np.zeros((len(traces.times), len(program.instructions), program.layout.devices))
+    for k, step in enumerate(happened(program, traces)):
+        for event in step:
+            found[k, event.instruction] += event.seconds
+    return np.asarray(np.median(found, axis=0)) if len(found) else found.sum(axis=0)
+
+
+def kind_of(instruction: Instruction) -> str:
+    """What instructions are summed up under: an operator, a collective with its method, or what moves nothing."""
+    if instruction.is_collective:
+        return f"{instruction.op} {instruction.method or METHODS[instruction.op][0]}"
+    return instruction.op
+
+
+@dataclass(frozen=True)
+class Row:
+    """Instructions of one kind: how many, and their seconds a step, each on its slowest device, as predicted and as measured."""
+
+    kind: str
+    count: int
+    predicted_s: float
+    measured_s: float
+
+
+def rows(program: Program, cost: Cost | None, measured: Floats) -> list[Row]:
+    """By kind of instruction, the longest first. Without a cost nothing is predicted."""
+    found: dict[str, Row] = {}
+    for k, instruction in enumerate(program.instructions):
+        if instruction.op == "free":
+            continue
+        kind = kind_of(instruction)
+        old = found.get(kind, Row(kind, 0, 0.0, 0.0))
+        predicted = float(cost.per_instruction_s[k].max(initial=0.0)) if cost is not None else 0.0
+        found[kind] = Row(
+            kind, old.count + 1, old.predicted_s + predicted, old.measured_s + float(measured[k].max(initial=0.0))
+        )
+    return sorted(found.values(), key=lambda r: -r.measured_s)
+
+
+def trace_text(program: Program, traces: Traces, devices: Sequence[str] | None = None) -> str:
+    """The Chrome trace of all traced steps, one behind the other: the format of `hapdsl draw -o trace.json`, with the step in each event."""
+    names = devices or [f"device {d}" for d in range(program.layout.devices)]
+    events = named(names)
+    words = [describe(program, i, k) for k, i in enumerate(program.instructions)]
+    before = 0.0
+    for number, step in zip(traces.steps, happened(program, traces), strict=True):
+        last = 0.0
+        for event in step:
+            said = words[event.instruction]
+            waits = event.stream == COMPUTE and said["tid"] == COMMUNICATION
+            for d in range(len(names)):
+                start, end = float(event.starts[d]), float(event.ends[d])
+                last = max(last, end)
+                if end <= start:
+                    continue
+                one: dict[str, Any] = {
+                    **said,
+                    "ph": "X",
+                    "ts": (before + start) * 1e6,
+                    "dur": (end - start) * 1e6,
+                    "pid": d,
+                    "tid": event.stream,
+                }
+                one["args"] = {**said["args"], "step": number}
+                events.append({**one, "name": f"wait for {said['name']}", "cat": "wait"} if waits else one)
+        before += last
+    totals = {"program": program.name, "measured": True, "steps": list(traces.steps)}
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": totals}, allow_nan=False)
