@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -70,6 +70,7 @@ class Context:
     clock: Clock = field(default_factory=Clock)
     dtypes: Mapping[str, torch.dtype] = field(default_factory=lambda: DTYPES)
     turned: tuple[str, int] | None = None
+    kept: dict[str, Any] = field(default_factory=dict)  # what a kernel has worked out for this call once
 
     @property
     def seed(self) -> int:

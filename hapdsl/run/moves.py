@@ -89,6 +89,8 @@ class Move:
         for local, shape in zip(locals, self.expected, strict=True):
             if local.shape != shape:
                 raise error("HAP716", f"{self.exchange.op} got {list(local.shape)}, the layout says {list(shape)}")
+        if self.group.size == 1 and self.exchange.dtype is None:
+            return Under(self, locals[0].device, [], dict(enumerate(locals)))
         packed = [self.phases(bundle, locals) for bundle in self.bundles]
         if self.phased:
             packed = [_behind_one_another(packed)]
@@ -145,14 +147,16 @@ def _behind_one_another(several: Sequence[Phases[Fresh]]) -> Phases[Fresh]:
 
 
 class Under:
-    """A collective under way."""
+    """A collective under way; `made` is what was there without one."""
 
-    def __init__(self, move: Move, device: torch.device, flights: Sequence[Flight[Fresh]]) -> None:
-        self.move, self.device, self.flights = move, device, flights
+    def __init__(
+        self, move: Move, device: torch.device, flights: Sequence[Flight[Fresh]], made: Fresh | None = None
+    ) -> None:
+        self.move, self.device, self.flights, self.made = move, device, flights, made or {}
 
     def finish(self) -> list[Tensor]:
         """Wait; returns the operands as this rank holds them afterwards."""
-        made: Fresh = {}
+        made = self.made
         for flight in self.flights:
             made |= flight.wait()
         shapes = zip(self.move.own, self.move.targets, strict=True)

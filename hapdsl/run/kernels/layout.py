@@ -69,13 +69,21 @@ def rows_here(ids: Tensor, table: Range) -> tuple[Tensor, Tensor]:
 
 @kernel
 def embedding(ctx: Context, ids: Tensor, table: Tensor) -> Tensor:
-    at, here = rows_here(ids, ctx.span(1, 0))
+    rows = ctx.span(1, 0)
+    if rows.length == rows.extent:
+        check_rows(ids, rows.extent)
+        return torch.nn.functional.embedding(ids.long(), table)
+    at, here = rows_here(ids, rows)
     return torch.where(here.unsqueeze(-1), table[at], 0)
 
 
 @kernel
 def embedding_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int) -> Tensor:
-    at, here = rows_here(ids, ctx.spans()[0])
+    table = ctx.spans()[0]
+    if table.length == table.extent:
+        check_rows(ids, table.extent)
+        return torch.ops.aten.embedding_dense_backward(g, ids.long(), rows, -1, False)
+    at, here = rows_here(ids, table)
     kept = torch.where(here.unsqueeze(-1), g, 0).reshape(-1, g.shape[-1])
     return g.new_zeros(ctx.result_shape()).index_add_(0, at.reshape(-1), kept)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from string import ascii_letters
+
 import torch
 from torch import Tensor
 
@@ -31,10 +33,20 @@ def bmm_tn(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
 
 @kernel
 def einsum(ctx: Context, *x: Tensor, spec: str, **sizes: int) -> Tensor:
-    numbers = {index: k for k, index in enumerate(ctx.instance.indices)}
-    args: list[object] = []
-    for operand, dims in zip(x, ctx.instance.operands, strict=True):
-        flat = [i for dim in dims for i in dim]
-        args += [operand.reshape([ctx.lengths[i] for i in flat]), [numbers[i] for i in flat]]
-    args.append([numbers[i] for dim in ctx.instance.results[0] for i in dim])
-    return torch.einsum(*args).reshape(ctx.result_shape())
+    plan = ctx.kept.get("einsum")
+    if plan is None:
+        plan = ctx.kept["einsum"] = _einsum_plan(ctx)
+    equation, shapes = plan
+    parts = [t if t.shape == s else t.reshape(s) for t, s in zip(x, shapes, strict=True)]
+    made = torch.einsum(equation, *parts)
+    shape = ctx.result_shape()
+    return made if made.shape == shape else made.reshape(shape)
+
+
+def _einsum_plan(ctx: Context) -> tuple[str, list[tuple[int, ...]]]:
+    """The equation over single indices, and the local shapes of operands with their merged dims apart."""
+    letters = dict(zip(ctx.instance.indices, ascii_letters, strict=False))
+    flat = [[i for dim in dims for i in dim] for dims in ctx.instance.operands]
+    result = [i for dim in ctx.instance.results[0] for i in dim]
+    equation = ",".join("".join(letters[i] for i in row) for row in flat) + "->" + "".join(letters[i] for i in result)
+    return equation, [tuple(ctx.lengths[i] for i in row) for row in flat]
