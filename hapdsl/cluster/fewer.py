@@ -46,7 +46,7 @@ def _reduced(block: nodes.Cluster, name: str, kinds: list[str], alone: bool = Fa
     hosts: dict[str, nodes.HostNode] = {}
     for statement in block.body:
         match statement:
-            case nodes.Device() if _used(statement.name, kinds, block):
+            case nodes.Device() if used(statement.name, kinds, block):
                 body.append(statement)
             case nodes.Measured(device=device) if device in kinds:
                 body.append(statement)
@@ -69,7 +69,7 @@ def _reduced(block: nodes.Cluster, name: str, kinds: list[str], alone: bool = Fa
     return replace(block, name=name, body=tuple(body))
 
 
-def _used(name: str, kinds: list[str], block: nodes.Cluster) -> bool:
+def used(name: str, kinds: list[str], block: nodes.Cluster) -> bool:
     """Is a device of one of the kinds, or what one of them is made from?"""
     bases = {s.name: s.base for s in block.body if isinstance(s, nodes.Device)}
     for kind in kinds:

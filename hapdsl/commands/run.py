@@ -10,11 +10,13 @@ import click
 
 from hapdsl.commands.going import going, going_options
 from hapdsl.commands.output import Output, json_option
+from hapdsl.commands.truth import prepare, told, truth_options
 from hapdsl.lang.amounts import in_seconds
 
 if TYPE_CHECKING:
     from hapdsl.graph.program import Program
     from hapdsl.lang import nodes
+    from hapdsl.run.replan import Replanned
     from hapdsl.run.train import RunResult
     from hapdsl.workbench import Workbench
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--data", metavar="SOURCE", help="random, digits, FILE.npz or MODULE:FACTORY.  [default: random, or the checkpoint's]")
 @click.option("--seed", type=click.IntRange(0), help="Of parameters, data and dropout.  [default: 0, or the checkpoint's]")
 @going_options
+@truth_options
 @click.option("--reference", is_flag=True, help="Train the same model on one process as well and compare.")
 @click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
 @click.option("--allow", multiple=True, metavar="MODULE", help="A module whose functions operators may name as kernels; may be repeated.")  # fmt: skip
@@ -41,6 +44,8 @@ def command(
     reference: bool,
     name: str | None,
     allow: tuple[str, ...],
+    trace: str | None,
+    calibrate: str | None,
     **kept: Any,
 ) -> int:
     """Train the program of FILE on local processes, one per device, with its shares.
@@ -55,39 +60,57 @@ def command(
     predicted = _predicted(bench, tree)
     devices = program.layout.devices
     from hapdsl.run.checkpoint import folder_of
-    from hapdsl.run.train import train  # torch takes seconds, so what is wrong above is said first
+    from hapdsl.run.replan import Survivor, train_on
+    from hapdsl.run.train import train, right_number  # torch takes seconds, so what is wrong above is said first
 
     wished = going(seed, data, **kept)
-    names = _names(bench, tree)
+    run = Survivor(bench, tree, program)
     with _progress(out, steps) as progress:
-        found = train(
-            program,
-            nproc if nproc is not None else devices,
-            steps,
-            wished.data,
-            wished.seed,
-            reference,
-            progress,
-            allow=frozenset(allow),
-            collect=False,
-            names=names,
-            resume=wished.start,
-            saving=wished.saving,
-        )
+        wishes: dict[str, Any] = {
+            "steps": steps,
+            "data": wished.data,
+            "seed": wished.seed,
+            "reference": reference,
+            "progress": progress,
+            "allow": frozenset(allow),
+            "collect": False,
+            "trace": prepare(bench, tree, trace, calibrate),
+        }
+        if wished.replan and wished.saving is not None:
+            right_number(nproc, program)
+            found = train_on(run, wished.start, wished.saving, lambda done: out.say(_replanned(done)), **wishes)
+        else:
+            found = train(program, nproc or devices, names=run.names, resume=wished.start, saving=wished.saving, **wishes)
     if found is None:
         return 0  # another rank of a torchrun reports
-    result = {**found.as_json(), "predicted_s": predicted, "program": tree.name, "nproc": devices, "data": wished.data, "seed": wished.seed}
+    if run.replans:
+        predicted = _predicted(run.bench, run.tree)
+    result = {**found.as_json(), "predicted_s": predicted, "program": run.tree.name, "nproc": run.program.layout.devices}
+    result |= {"data": wished.data, "seed": wished.seed}
+    if wished.replan:
+        result |= {"replans": [done.as_json() for done in run.replans]}
     if wished.saving is not None:
         result |= {"checkpoint": str(folder_of(wished.saving.folder, steps))}
     if wished.start is not None:
         result |= {"resumed": str(wished.start.folder)}
     if reference:
         result |= {"reference_step_s": found.reference_step_s}
-    words = _words(program, found, predicted)
+    words = _words(run.program, found, predicted)
     for kind, verb in (("resumed", "resumed from"), ("checkpoint", "last checkpoint")):
         words += f"\n  {verb} {result[kind]}" if kind in result else ""
+    if found.traces is not None:
+        more, said = told(run.bench, run.tree, run.program, found.traces, trace, calibrate)
+        result, words = result | more, words + said
     out.data(result, words)
     return 0
+
+
+def _replanned(done: Replanned) -> str:
+    again = f"from {done.resumed}" if done.resumed is not None else "from the beginning: there was no checkpoint yet"
+    return (
+        f"{done.why}\n"
+        f"  replanned for the {done.devices} devices that are left, in {in_seconds(done.search_s)} ({done.program}); the run goes on {again}"
+    )
 
 
 def _predicted(bench: Workbench, tree: nodes.Program) -> float | None:
@@ -95,11 +118,6 @@ def _predicted(bench: Workbench, tree: nodes.Program) -> float | None:
     if tree.cluster is None:
         return None
     return bench.cost(tree)[2].sync_s
-
-
-def _names(bench: Workbench, tree: nodes.Program) -> list[str] | None:
-    cluster = bench.cluster_of(tree)
-    return None if cluster is None else [d.name for d in cluster.devices]
 
 
 def _words(program: Program, found: RunResult, predicted: float | None) -> str:

@@ -121,6 +121,12 @@ RUNNING: dict[str, Explanation] = {
         'op square(x[*i]) -> y[*i] { grad x = mul(y.grad, x); torch "torch.square" }',
         'op square(x[*i]) -> y[*i] { grad x = scale(mul(y.grad, x), by = 2); torch "torch.square" }',
     ),
+    "HAP745": Explanation(
+        "no cluster to correct",
+        "`hapdsl run --calibrate` corrects the cluster that the program names, so its header must name one.",
+        "program mine for mlp { … }",
+        "program mine for mlp on lab { … }",
+    ),
     "HAP740": Explanation(
         "a program that differs from one device",
         "`check --numeric` ran the program at a reduced size in float64 beside its model on one device, and they differ. "
@@ -177,6 +183,13 @@ RUNNING: dict[str, Explanation] = {
         "a rank that is lost",
         "Every rank gives a sign of life each second, over the network. Nothing was heard of this one for a quarter of a minute: its process is "
         "stopped, or its machine is cut off or down. The run was ended; checkpoints that were written are whole.",
+    ),
+    "HAP761": Explanation(
+        "nothing to replan for",
+        "`--replan` plans for the devices that are left when one is lost. It needs to know the program's cluster, at least one device, and "
+        "processes that it has started itself: under torchrun others start them.",
+        "program p for mlp { … }",
+        "program p for mlp on rack { … }",
     ),
     "HAP762": Explanation(
         "ranks that were started differently",
