@@ -96,7 +96,8 @@ class Spaces:
         """Raises HAP602 where the restriction leaves nothing."""
         found = self.structures.get((messages, carry))
         if found is None:
-            found = self.structures[messages, carry] = Structure(self.training, self.restriction, messages, carry)
+            like = next(reversed(self.structures.values()), None)
+            found = self.structures[messages, carry] = Structure(self.training, self.restriction, messages, carry, like)
             if found.impossible:
                 raise self.pairs.nothing(found.impossible)
         return found
@@ -112,12 +113,13 @@ class Spaces:
             self.paid = self.paid or memory
             structure = self.structure(messages, memory)
             layout = layout_of(shares, len(self.cluster))
-            space = Space(self.training, layout, self.cluster, None, objective, structure, memory)
+            known = (s.space for k, s in self.solved.items() if (k[0], *k[2:]) == (key[0], *key[2:]))  # other messages
+            space = Space(self.training, layout, self.cluster, None, objective, structure, memory, like=next(known, None))
             groups, ceilings = [list(space.timed)], None
             if memory:
                 ceilings = dict.fromkeys(space.held, 20 * self.solve(shares, messages, False, objective).pricing.bound)
-            late, known = self.clock.late, self.pairs.best
-            cutoff = known.seconds if known is not None and objective == self.objective else np.inf
+            late, best = self.clock.late, self.pairs.best
+            cutoff = best.seconds if best is not None and objective == self.objective else np.inf
             try:
                 pricing = cutting_planes(
                     space.graph, groups, ceilings, elimination_order=structure.order, cancelled=late, cutoff=cutoff
