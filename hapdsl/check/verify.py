@@ -8,30 +8,19 @@ it was loaded in. Cost: linear in the unrolled lines.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from hapdsl.check.facts import Fact, Known, OpenLine, Reader
 from hapdsl.check.findings import MOST_ERRORS, Findings
 from hapdsl.check.layout import Mesh, mesh_of, read_layout
 from hapdsl.check.lines import PlacedLine, unrolled
-from hapdsl.check.names import Turn, tensor_of
-from hapdsl.check.split import cut_alike, split
-from hapdsl.check.triples import Patterns, compute, convert
-from hapdsl.check.values import Pattern, pattern_of
-from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, Instruction, Layout, Program, Value, conversion
+from hapdsl.check.names import tensor_of
+from hapdsl.check.split import split
+from hapdsl.graph.program import Program, Value, conversion
 from hapdsl.graph.training import LOADED, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
 from hapdsl.theory.placements import Placements, show
-
-
-@dataclass(frozen=True)
-class OpenLine:
-    """A line of a sketch that leaves placements, or an operand, to the search. Nothing it says is false."""
-
-    line: nodes.Line
-    inputs: tuple[Pattern, ...]
-    outputs: tuple[Pattern, ...]
-    section: str
 
 
 @dataclass
@@ -55,11 +44,13 @@ class Checked:
         return not self.diagnostics.errors
 
 
-def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = None) -> Checked:
+def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = None, known: Known | None = None) -> Checked:
     """Check `program` against `graph` on `devices` devices (None: the program says how many).
 
-    Problems are in the result's `diagnostics` (codes HAP5xx), not raised.
+    Problems are in the result's `diagnostics` (codes HAP5xx), not raised. `known` is what earlier checks of the same program found out (lines
+    that are still the same objects aren't read again); the answer is the same without it.
     """
+    known = known or Known()
     report = Findings()
     mesh: Mesh
     try:
@@ -68,16 +59,34 @@ def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = N
         report.extend(stop.diagnostics)
         mesh = (("devices", devices or 2),)
     whole = graph
-    graph = split(program, graph, report)
+    graph = _split(program, graph, report, known)
     cuts = read_layout(program, graph, mesh, report)
+    layout = known.layout(cuts.layout)
     checked = Checked(
-        Program(program.name, graph, cuts.layout, [], program.cluster, dict(graph.parameters) if program.args else {}),
+        Program(program.name, graph, layout, [], program.cluster, dict(graph.parameters) if program.args else {}),
         report,
         is_sketch(program),
         cuts.free,
     )
-    _Verifier(program, graph, cuts.layout, checked, report, graph is not whole).run()
+    reader = known.begin(graph, layout, graph is not whole)
+    _Verifier(program, graph, checked, report, known, reader).run()
+    known.end()
     return checked
+
+
+def _split(program: nodes.Program, graph: TrainingGraph, report: Report, known: Known) -> TrainingGraph:
+    """`split`, remembered where it had nothing to say."""
+    asked = tuple((s.cls, s.layers) for s in program.body if isinstance(s, nodes.Shares | nodes.Ratio) and s.layers is not None)
+    if not asked:
+        return graph
+    key = (id(graph), asked)
+    found = known.split_graph(key)
+    if found is None:
+        before = len(report)
+        found = split(program, graph, report)
+        if len(report) == before:
+            known.remember_split(key, found)
+    return found
 
 
 def is_sketch(program: nodes.Program) -> bool:
@@ -106,16 +115,15 @@ def _is_open(statement: nodes.Statement) -> bool:
 class _Verifier:
     tree: nodes.Program
     graph: TrainingGraph
-    layout: Layout
     checked: Checked
     report: Findings
-    is_split: bool  # do some layers have shares of their own?
+    known: Known
+    reader: Reader
     held: dict[str, tuple[Placements, nodes.Span]] = field(default_factory=dict)  # params and state: how they were loaded
     have: dict[str, set[Placements]] = field(default_factory=dict)
     freed: set[Value] = field(default_factory=set)
     bad: set[str] = field(default_factory=set)  # tensors whose own line was wrong: what reads them isn't blamed
     pinned: list[tuple[Value, nodes.Span]] = field(default_factory=list)
-    patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict)  # what was read already
 
     def run(self) -> None:
         self.header()
@@ -164,99 +172,55 @@ class _Verifier:
     # -- lines -------------------------------------------------------------------
 
     def line(self, placed: PlacedLine) -> None:
-        match placed.statement:
-            case nodes.Line() as line:
-                self.instruction(line, placed.section, placed.turn)
-            case nodes.Free() as free:
-                self.free(free, placed)
-            case nodes.Pin(name=name, placement=placement) as pin:
-                value = self.pattern(nodes.Value(name, placement, span=pin.span), placed.turn).value
-                if value is not None:
-                    self.checked.pins.append((value.tensor, value.placement))
-                    self.pinned.append((value, pin.span))
+        """One line's fact among what came before it."""
+        fact = self.known.fact(placed, self.reader)
+        if isinstance(fact.statement, nodes.Pin):
+            if fact.stop is not None:
+                raise fact.stop
+            for value in fact.makes:
+                self.checked.pins.append((value.tensor, value.placement))
+                self.pinned.append((value, fact.statement.span))
+            return
+        for value, place in fact.holds:
+            self.hold(value, fact, place)
+        frees = isinstance(fact.statement, nodes.Free)
+        if fact.stop is not None and not frees:
+            raise fact.stop
+        for value, place in fact.needs:
+            if value.placement not in self.have.get(value.tensor, ()):
+                self.need(value, fact, place)
+            if frees:
+                self.have.get(value.tensor, set()).discard(value.placement)
+                self.freed.add(value)
+        if fact.stop is not None:
+            raise fact.stop
+        for value in fact.makes:
+            self.have.setdefault(value.tensor, set()).add(value.placement)
+            if self.freed:
+                self.freed.discard(value)
+        if fact.open is not None:
+            self.checked.open.append(fact.open)
+        elif fact.instruction is not None:
+            self.checked.program.instructions.append(fact.instruction)
 
-    def pattern(self, value: nodes.Value, turn: Turn | None) -> Pattern:
-        key = (value.name, value.placement, turn if value.name.startswith(".") else None)
-        found = self.patterns.get(key)
-        if found is None:
-            found = self.patterns[key] = pattern_of(value, turn, self.graph, self.layout)
-        return found
-
-    def free(self, free: nodes.Free, placed: PlacedLine) -> None:
-        kept = []
-        for written in free.values:
-            value = self.pattern(written, placed.turn).value
-            if value is None:
-                raise error("HAP524", "`free` needs a whole placement", written.span, "name the value that ends: free h@R")
-            self.need(value, written.span)
-            self.have.get(value.tensor, set()).discard(value.placement)
-            self.freed.add(value)
-            kept.append(value)
-        self.checked.program.instructions.append(Instruction("free", tuple(kept), (), placed.section, span=free.span))
-
-    def instruction(self, line: nodes.Line, section: str, turn: Turn | None) -> None:
-        written = [a.value for a in line.args if isinstance(a.value, nodes.Value)]
-        outputs = [self.pattern(v, turn) for v in line.outputs]
-        inputs = [self.pattern(v, turn) for v in written]
-        instruction = self.triple(line, inputs, outputs, section)
-        for value, place in zip(inputs, written, strict=True):
-            if value.value is not None:
-                self.need(value.value, place.span)
-        for value in outputs:
-            if value.value is not None:
-                self.have.setdefault(value.tensor, set()).add(value.value.placement)
-                self.freed.discard(value.value)
-        if instruction is None:
-            self.checked.open.append(OpenLine(line, tuple(inputs), tuple(outputs), section))
-        else:
-            if turn is not None:
-                instruction = replace(instruction, repeat=((turn.path, turn.turn),))
-            self.checked.program.instructions.append(instruction)
-
-    def triple(self, line: nodes.Line, inputs: Patterns, outputs: Patterns, section: str) -> Instruction | None:
-        if any(isinstance(a.value, nodes.Hole) and a.name is None for a in line.args):
-            return None  # an operand is left open: nothing can be said of this line
-        same = bool(inputs) and [v.tensor for v in inputs] == [v.tensor for v in outputs]
-        if line.function in COLLECTIVES or line.function == "partial" or (line.function in LOCAL and same):
-            return convert(line, inputs, outputs, self.graph, section)
-        if line.function in LOADS and not line.args:
-            return self.load(line, outputs, section)
-        instruction = compute(line, inputs, outputs, self.graph, section)
-        if self.is_split and instruction is not None and instruction.node is not None:
-            cut_alike(instruction.node, instruction.inputs, instruction.outputs, self.graph, self.layout, line.span)
-        return instruction
-
-    def load(self, line: nodes.Line, outputs: Patterns, section: str) -> Instruction | None:
-        made = []
-        for pattern, written in zip(outputs, line.outputs, strict=True):
-            kind = self.graph.tensors[pattern.tensor].kind
-            loader = LOADED.get(kind)
-            if loader is None:
-                node = self.graph.nodes[self.graph.producer[pattern.tensor]]
-                raise error("HAP550", f"'{pattern.tensor}' is computed, not loaded", written.span, f"{node.op}({', '.join(node.inputs)})")
-            if loader != line.function:
-                raise error("HAP550", f"'{pattern.tensor}' is loaded by {loader}()", written.span, f"`{pattern} = {loader}()`")
-            if any(p is not None and p.kind == "P" for p in pattern.placement):
-                raise error("HAP551", f"'{pattern.tensor}' can't be loaded as partial sums", written.span, "load it as R or S(d)")
-            value = pattern.value
-            if value is None:
-                continue
-            if kind in ("param", "state") or value.tensor in self.graph.updates:
-                before = self.held.setdefault(value.tensor, (value.placement, written.span))[0]
-                if before != value.placement:
-                    fix = self.bridge(before, value.placement)
-                    hint = f"`{value} = {fix}({Value(value.tensor, before)})`" if fix else f"convert {Value(value.tensor, before)}"
-                    raise error("HAP552", f"'{value.tensor}' is held as {show(before)} already", written.span, hint)
-            made.append(value)
-        return Instruction(line.function, (), tuple(made), section, span=line.span) if len(made) == len(outputs) else None
+    def hold(self, value: Value, fact: Fact, place: int) -> None:
+        """A parameter or a piece of state is held as it was loaded first."""
+        assert isinstance(fact.statement, nodes.Line)
+        span = fact.statement.outputs[place].span
+        before = self.held.setdefault(value.tensor, (value.placement, span))[0]
+        if before != value.placement:
+            fix = self.bridge(before, value.placement)
+            hint = f"`{value} = {fix}({Value(value.tensor, before)})`" if fix else f"convert {Value(value.tensor, before)}"
+            raise error("HAP552", f"'{value.tensor}' is held as {show(before)} already", span, hint)
 
     # -- what is at hand -----------------------------------------------------------
 
-    def need(self, value: Value, span: nodes.Span) -> None:
+    def need(self, value: Value, fact: Fact, place: int) -> None:
         """The value must be at hand, unless this is a sketch (the search makes it) or its own line was wrong."""
         have = self.have.get(value.tensor, set())
         if value.placement in have or value.tensor in self.bad or self.checked.sketch:
             return
+        span = fact.span(place)
         if value in self.freed:
             raise error("HAP560", f"{value} was freed above", span, "move the `free` line down, or make the value again")
         if not have:
@@ -296,7 +260,7 @@ class _Verifier:
         for name in (*self.graph.outputs, *self.graph.metrics) if not wanted else ():
             if name not in self.bad and not self.have.get(name):
                 self.report.add("HAP573", f"the output '{name}' is never made", end, self.how(Value(name, ())))
-        made = {v for i in self.checked.program.instructions for v in i.outputs}
+        made = {v for i in self.checked.program.instructions for v in i.outputs} if self.pinned else set()
         for value, span in self.pinned:
             if value not in made and value.tensor not in self.bad:
                 self.report.add("HAP563", f"{value} is pinned, but no line makes it", span, "make it so, or take the pin away")

@@ -71,7 +71,7 @@ def trusting(subject: Subject, tree: nodes.Program, monkeypatch: pytest.MonkeyPa
     """Run a rejected program as if every line were true: does it equal one device after all?"""
     with monkeypatch.context() as patch:
         patch.setattr(triples, "_axis", lambda *a: None)
-        patch.setattr(verifying._Verifier, "need", lambda self, value, span: None)
+        patch.setattr(verifying._Verifier, "need", lambda *a: None)
         checked = verify(tree, subject.graph, None)
         if not checked.program.instructions:
             return False
