@@ -6,6 +6,8 @@
         loss = step(batch)
     step.write_back(module)
 
+    plan = hapdsl.plan(module, example, "cluster.hap", loss="cross_entropy", evaluate=True)
+
 Under torchrun, with as many processes as the cluster has devices, each process is one of them; otherwise this process computes for
 all devices in turn, which gives the same numbers and is for trying out.
 """
@@ -28,12 +30,14 @@ from hapdsl.importing import weights
 from hapdsl.importing.convert import OPTIMIZER, import_module
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.files import write_file
+from hapdsl.resized import resized
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.pieces import assemble
 from hapdsl.search.planner import plan as search
 from hapdsl.standalone import standalone
+from hapdsl.theory.dtypes import FLOATS
 from hapdsl.workbench import Workbench
 
 Loss = str | Callable[..., Tensor]
@@ -70,7 +74,7 @@ class Planned:
         start: dict[str, Tensor] = {}
         if module is not None:
             start = weights.from_module(self.program.graph, module, self.tables)
-        return Step(self.program, start, frozenset(allow), seed, dtype)
+        return Step(self.program, start, frozenset(allow), seed, dtype, self.text)
 
 
 def plan(
@@ -86,18 +90,20 @@ def plan(
     objective: str = "sync",
     gap: float = 0.01,
     time_limit: float | None = None,
+    evaluate: bool = False,
 ) -> Planned:
     """Import `module`, search a program and shares for `cluster` (FILE or FILE:NAME; this machine where left out), and prove it.
 
     `example` is one batch as the module is called: tensors in order or by name, or a text as for `hapdsl import --example`. The loss is
     the module's own, or `loss` of its first result and the example's `target`. `ops` is a file that declares operators for functions
-    that the theory doesn't know. `settings` override the model's parameters: {"batch": 256}. Raises HapError.
+    that the theory doesn't know. `settings` override the model's parameters: {"batch": 256}. With `evaluate` nothing is trained: as in
+    `module.eval()`, dropout does nothing and batch normalisation goes by its running statistics. Raises HapError.
     """
     name = type(module).__name__.lower()
     imported = import_module(module, example, name, loss, target, optimizer, ops=ops)
     bench = Workbench("plan.hap", imported.text)
     block, hardware = bench.cluster_block(cluster), bench.cluster(cluster)
-    graph = bench.graph(name, settings)
+    graph = bench.graph(name, settings, train=not evaluate)
     found = search(graph, hardware, objective=objective, gap=gap, time_limit=time_limit, baselines=False, name=f"{name}_plan")
     found.program.model_args = dict(settings or {})
     found.program.cluster = block.name
@@ -119,51 +125,93 @@ def _proven(text: str, name: str) -> Program:
 
 
 class Step:
-    """One training step at a time; parameters and optimizer state stay on their devices between calls."""
+    """One training (or evaluation) step at a time; parameters and optimizer state stay on their devices between calls."""
 
     def __init__(
-        self, program: Program, start: Mapping[str, Tensor], allow: frozenset[str], seed: int, dtype: torch.dtype | None
+        self, program: Program, start: Mapping[str, Tensor], allow: frozenset[str], seed: int, dtype: torch.dtype | None, text: str
     ) -> None:
-        self.program, self.graph = program, program.graph
+        self.program, self.graph, self.text = program, program.graph, text
         self.inputs = [t.name for t in self.graph.of_kind("input")]
-        self.executor: InProcess | Rank
-        if _under_torchrun():
-            if not dist.is_initialized():
-                dist.init_process_group("gloo")
-            self.executor = Rank(program, dtype, seed, allow)
-        else:
-            self.executor = InProcess(program, dtype, seed, allow)
+        if _under_torchrun() and not dist.is_initialized():
+            dist.init_process_group("gloo")
+        self.make: Callable[[Program], InProcess | Rank] = lambda p: (Rank if _under_torchrun() else InProcess)(p, dtype, seed, allow)
+        self.executor = self.make(program)
         self.executor.load(_Start(start, Initial(self.graph, seed, dtype)))
+        self.smaller: dict[int, InProcess | Rank] = {}  # by size, for what a data set leaves over
+        self.last: tuple[InProcess | Rank, Mapping[Value, Any]] | None = None
 
-    def __call__(self, batch: Batch) -> Tensor:
-        """Run one step on a global batch, by input names or in their order; returns the loss, a scalar.
+    def __call__(self, *batch: Batch, **named: Tensor) -> Tensor:
+        """Run one step on a global batch: its tensors in order or by name, or a row or mapping of them. Returns the loss, a scalar; of a
+        model without one its first output, under torchrun on the first rank.
 
-        Raises HapError: HAP706 a tensor that is missing or has another shape, HAP704 an index out of range.
+        A smaller batch than planned for is cut in the same proportions. Raises HapError: HAP706 a tensor that is missing or has another
+        shape or kind, HAP702, HAP704 a label or an index out of range.
         """
-        named = self.named(batch)
+        given = self.named(named if named and not batch else batch[0] if len(batch) == 1 else batch)
+        executor = self.sized(given)
         with torch.no_grad():
-            if isinstance(self.executor, InProcess):
-                made = self.executor.step(named)
-                value = self.loss_value(made)
-                return assemble(self.program, value, made[value])
-            goals = self.executor.step(self.executor.feed(named))
-            value = self.loss_value(goals)
-            coordinate = self.program.layout.coordinates[self.executor.rank]
+            made: dict[Value, Any] = dict(executor.step(given) if isinstance(executor, InProcess) else executor.step(executor.feed(given)))
+            if executor is not self.executor:
+                self.executor.held, self.executor.clock.step = executor.held, executor.clock.step
+            self.last = executor, made
+            if self.graph.loss is None:
+                return self.outputs()[self.graph.outputs[0]]
+            value = self.loss_value(made)
+            if isinstance(executor, InProcess):
+                return assemble(executor.program, value, made[value])
+            coordinate = executor.program.layout.coordinates[executor.rank]
             counts = all(coordinate[a] == 0 for a, p in enumerate(value.placement) if p.kind == "R")
-            total = goals[value].clone() if counts else torch.zeros_like(goals[value])
+            total = made[value].clone() if counts else torch.zeros_like(made[value])
             dist.all_reduce(total)
             return total
+
+    def sized(self, given: Mapping[str, Tensor]) -> InProcess | Rank:
+        """The executor for the size of a batch; a smaller one works on what the planned one holds."""
+        graph = self.graph.undivided
+        own = {t.name: t.shape[0] for t in self.graph.of_kind("input") if t.shape and t.classes[0] in (graph.batch, self.graph.batch) and t.name in given}
+        found = {n: int(given[n].shape[0]) if given[n].dim() else 0 for n in own}
+        size, planned = max(found.values(), default=0), max(own.values(), default=0) * self.graph.turns
+        if size > planned:
+            raise error("HAP706", f"a batch of {size} for a plan for {planned}", help=f"plan for it: hapdsl.plan(…, settings={{…: {size}}}), or take smaller batches")
+        if size in (0, planned) or min(found.values()) < size:
+            return self.executor  # it says what doesn't fit
+        if size not in self.smaller:
+            self.smaller[size] = self.make(resized(self.text, self.program, size))
+        executor = self.smaller[size]
+        executor.held, executor.clock.step = self.executor.held, self.executor.clock.step
+        return executor
+
+    def outputs(self) -> dict[str, Tensor]:
+        """Outputs and metrics of the last step, whole, as far as the program makes them (one for evaluation makes all); under torchrun
+        on the first rank, elsewhere none."""
+        if self.last is None:
+            return {}
+        executor, made = self.last
+        found = {v.tensor: v for v in made if v.tensor in (*self.graph.outputs, *self.graph.metrics)}
+        whole = {n: self.whole(v, made[v], executor) for n, v in found.items()}
+        return {n: t for n, t in whole.items() if t is not None}
 
     def loss_value(self, made: Iterable[Value]) -> Value:
         return [v for v in made if v.tensor == self.graph.loss][-1]
 
-    def named(self, batch: Batch) -> dict[str, Tensor]:
+    def named(self, batch: Any) -> dict[str, Tensor]:
+        """The tensors of a batch by input. Raises HapError HAP706."""
+        names = ", ".join(self.inputs)
         if isinstance(batch, Mapping):
-            return dict(batch)
-        row = [batch] if isinstance(batch, Tensor) else list(batch)
-        if len(row) != len(self.inputs):
-            raise error("HAP706", f"a batch of {len(row)} tensors for the inputs {', '.join(self.inputs)}", help="give them in this order, or by name")
-        return dict(zip(self.inputs, row, strict=True))
+            given = dict(batch)
+        else:
+            row = [batch] if isinstance(batch, Tensor) else list(batch) if isinstance(batch, list | tuple) else []
+            if len(row) != len(self.inputs):
+                raise error("HAP706", f"a batch of {len(row)} tensors for the inputs {names}", help="give them in this order, or by name")
+            given = dict(zip(self.inputs, row, strict=True))
+        for name in self.inputs:
+            tensor, wanted = given.get(name), self.graph.tensors[name]
+            if not isinstance(tensor, Tensor):
+                what = "has none" if tensor is None else f"has a {type(tensor).__name__}"
+                raise error("HAP706", f"the batch {what} for input '{name}'", help=f"tensors for the inputs {names}")
+            if tensor.is_complex() or (tensor.is_floating_point() and wanted.dtype not in FLOATS):
+                raise error("HAP706", f"'{name}' is {tensor.dtype}, expected {wanted.dtype}", help=f"{name}.long()" if not tensor.is_complex() else "")
+        return given
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers by the module's names, whole; under torchrun on the first rank, elsewhere none."""
@@ -171,17 +219,18 @@ class Step:
         for value in self.executor.held:
             if self.graph.tensors[value.tensor].kind == "state":
                 continue
-            whole = self.whole(value)
+            whole = self.whole(value, self.executor.held[value], self.executor)
             if whole is not None:
                 found[weights.plain(value.tensor)] = whole
         return found
 
-    def whole(self, value: Value) -> Tensor | None:
-        if isinstance(self.executor, InProcess):
-            return assemble(self.program, value, self.executor.held[value])
+    @staticmethod
+    def whole(value: Value, local: Any, executor: InProcess | Rank) -> Tensor | None:
+        if isinstance(executor, InProcess):
+            return assemble(executor.program, value, local)
         from hapdsl.run.train import collect
 
-        return collect(self.executor, value, self.executor.held[value])
+        return collect(executor, value, local)
 
     def write_back(self, module: nn.Module) -> None:
         """Put the trained parameters into the module, on the first rank."""

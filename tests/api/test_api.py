@@ -114,12 +114,35 @@ def test_a_batch_that_does_not_fit(cluster: str):
     module = modules.mlp()
     x, label = next(iter(loader()))
     step = hapdsl.plan(module, {"x": x, "label": label}, cluster, loss="cross_entropy", gap=1.0).compile(module)
-    for batch in ((x,), (x[:4], label[:4])):
+    wrong = [(x,), (x[:4], label), (x[:4], label[:3]), (x.repeat(2, 1), label.repeat(2)), (x[:, :7], label), (x, label.float()), (x + 0j, label), x, "x", {"x": x}, (x[0], label[0]), (x[:0], label[:0])]
+    for batch in wrong:
         with pytest.raises(HapError) as stop:
             step(batch)
-        assert [d.code for d in stop.value.diagnostics] == ["HAP706"]
-    with pytest.raises(HapError):
+        assert [d.code for d in stop.value.diagnostics] == ["HAP706"], batch
+    with pytest.raises(HapError) as stop:
         step((x, label + 4))
+    assert [d.code for d in stop.value.diagnostics] == ["HAP702"]
+
+
+def test_what_is_left_over_at_the_end(cluster: str):
+    """The last batch of a data set is smaller: cut in the same proportions, over the same parameters and state."""
+    module = modules.mlp()
+    other = copy.deepcopy(module)
+    data = TensorDataset(*(t[:21] for t in loader().dataset.tensors))
+    batches = list(DataLoader(data, batch_size=8)) + list(DataLoader(data, batch_size=2))[:1]  # 8, 8, 5, and two for three devices
+    step = hapdsl.plan(module, dict(zip(("x", "label"), batches[0], strict=True)), cluster, loss="cross_entropy", gap=1.0).compile(module)
+    optimizer = torch.optim.Adam(other.parameters(), lr=0.001)
+    for x, label in [*batches, *batches]:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(other(x), label)
+        loss.backward()
+        optimizer.step()
+        assert float(step(x, label)) == pytest.approx(loss.item(), abs=1e-5)
+    step.write_back(module)
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+    assert sorted(step.smaller) == [2, 5]
+    with pytest.raises(HapError, match="a batch of 1: "):  # which isn't cut
+        step(x[:1], label[:1])
 
 
 def test_importing_hapdsl_is_light():
