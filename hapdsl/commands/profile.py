@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ def command(
     is in the numbers. What is measured goes before formulas and data sheets in `plan` and `cost`. Interrupted, it writes what it has.
     """
     largest = read_size(max_size)
-    _writable(output)
+    writable(output)
     from hapdsl.cluster.machine import usable_cores
     from hapdsl.run.backends import choose
     from hapdsl.run.launch import outer_rank
@@ -90,13 +90,15 @@ def read_size(text: str) -> int:
     return int(size) // 4 * 4
 
 
-def _writable(output: str) -> None:
-    """Said before minutes of measuring, not behind them. Raises HapError HAP852."""
+def writable(output: str, sources: Sequence[Path] = ()) -> None:
+    """Said before minutes of measuring, not behind them. `sources` is what is being read. Raises HapError HAP852."""
     path = Path(output)
     folder = path.parent
     reason = ""
     if path.is_dir():
         reason = "it is a folder"
+    elif path.resolve() in [s.resolve() for s in sources]:
+        reason = "the run reads it"
     elif not folder.is_dir():
         reason = f"there is no folder {folder}"
     elif not os.access(path if path.exists() else folder, os.W_OK):

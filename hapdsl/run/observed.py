@@ -14,6 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hapdsl.cluster.calibrate import SIZES, Ran, Sent
+from hapdsl.cluster.hardware import Cluster, Curve
+from hapdsl.cost.collectives import collective_seconds
+from hapdsl.cost.compute import compute_dtype
 from hapdsl.cost.evaluate import Cost
 from hapdsl.draw.trace import COMMUNICATION, COMPUTE, describe, named
 from hapdsl.graph.program import METHODS, Instruction, Program
@@ -136,3 +140,42 @@ def trace_text(program: Program, traces: Traces, devices: Sequence[str] | None =
         before += last
     totals = {"program": program.name, "measured": True, "steps": list(traces.steps)}
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": totals}, allow_nan=False)
+
+
+def calls(program: Program, cost: Cost, measured: Floats) -> Iterator[Ran]:
+    """Every operator call on every device that has a part of it; of a turn, where there are several."""
+    for k, instruction in enumerate(program.instructions):
+        node = instruction.node
+        if node is None:
+            continue
+        lengths = program.index_lengths(instruction)
+        flops = np.broadcast_to(np.asarray(node.instance.flops(lengths), dtype=float), program.layout.devices)
+        moved = sum(
+            (program.local_bytes(v) for v in (*instruction.inputs, *instruction.outputs)),
+            np.zeros(program.layout.devices),
+        )
+        times, dtype = program.graph.times(instruction.section), compute_dtype(node)
+        for d, predicted in enumerate(cost.per_instruction_s[k]):
+            if predicted > 0:
+                yield Ran(
+                    d,
+                    node.op,
+                    dtype,
+                    float(flops[d]),
+                    float(moved[d]),
+                    float(predicted) / times,
+                    float(measured[k, d]) / times,
+                )
+
+
+def messages(program: Program, cluster: Cluster, cost: Cost, measured: Floats) -> Iterator[Sent]:
+    """Every message of all devices; those of smaller groups say nothing about a table."""
+    n = program.layout.devices
+    for k, instruction in enumerate(program.instructions):
+        if not instruction.is_collective or program.layout.mesh[instruction.axis][1] != n:
+            continue
+        kind, method = instruction.op, instruction.method or METHODS[instruction.op][0]
+        points = tuple((size, collective_seconds(kind, method, np.full(n, size / n), size, cluster)) for size in SIZES)
+        times = program.graph.times(instruction.section)
+        predicted, seconds = float(cost.per_instruction_s[k].max()) / times, float(measured[k].max()) / times
+        yield Sent(kind, method, predicted, seconds, Curve(points))
