@@ -26,6 +26,7 @@ from hapdsl.run.distributed import Rank
 
 Floats = NDArray[np.float64]
 STEPS = 5  # how many steps a trace holds at most: the last ones of a run
+TRACED = ("load", "compute", "convert", "start", "finish")  # actions that are an instruction's own, the same on all ranks
 ROUNDS = 7  # of barriers by which clocks of several machines are laid over each other
 
 
@@ -81,6 +82,8 @@ class Tracer:
         events: list[tuple[str, int, int]],
         threads: list[threading.Thread],
     ) -> Action:
+        if action.kind not in TRACED:
+            return action
         clock, under, number, kind = self.rank.clock, self.rank.under, action.step, action.kind
         cuda = self.rank.device.type == "cuda"
 

@@ -1,0 +1,167 @@
+"""What a run measures beside what was predicted: traces, their seconds, and clusters corrected by them."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hapdsl.cli import main
+from hapdsl.cluster import build
+from hapdsl.cluster.calibrate import calibrate
+from hapdsl.cost import evaluate
+from hapdsl.lang import nodes
+from hapdsl.lang.print import to_text
+from hapdsl.run.observed import calls, happened, messages, rows, seconds
+from hapdsl.run.tracing import Traces, last
+from hapdsl.workbench import Workbench
+
+ZERO = Path(__file__).parents[2] / "programs" / "plans" / "mlp_zero.hap"
+TRUTH = """cluster truth {
+    device fast   { compute = 9 GFLOP/s, memory = 2 GiB, bandwidth = 3 GB/s, launch = 25 us }
+    device middle { compute = 3 GFLOP/s, memory = 2 GiB, bandwidth = 1 GB/s, launch = 50 us }
+    device slow   { compute = 1 GFLOP/s, memory = 2 GiB, bandwidth = 900 MB/s, launch = 5 us }
+    node host = 1 * fast, 1 * middle, 2 * slow over { bandwidth = 0.4 GB/s, latency = 2 ms }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    return Workbench(ZERO)
+
+
+def test_a_cluster_corrected_by_another_one_prices_like_it(bench: Workbench) -> None:
+    """What `truth` would take is what was measured: of calls and messages of this program nothing is off any more, twice in a row."""
+    tree = bench.program()
+    program = bench.proven(tree).program
+    block, cluster = bench.cluster_block("digits"), bench.cluster("digits")
+    other = Workbench("truth.hap", TRUTH)
+    truth = evaluate(program, other.cluster())
+    measured = np.stack(truth.per_instruction_s)
+    for _ in range(2):
+        cost = evaluate(program, cluster)
+        block, changes = calibrate(
+            block, cluster, calls(program, cost, measured), messages(program, cluster, cost, measured)
+        )
+        text = to_text(nodes.File((block,)))
+        again = Workbench("again.hap", text)
+        block, cluster = again.cluster_block(), again.cluster()
+        found = evaluate(program, cluster)
+        compute = [k for k, i in enumerate(program.instructions) if i.node is not None]
+        for k in compute:
+            assert found.per_instruction_s[k] == pytest.approx(measured[k], rel=0.03), program.instructions[k]
+        assert found.sync_s == pytest.approx(truth.sync_s, rel=0.1)
+    assert len(changes) == len({c.what for c in changes})
+    assert build(block).devices[2].flops["f32"] >= 1e9
+
+
+def test_seconds_are_read_off_stamps() -> None:
+    """Two ranks, one load, a message and a product, by hand: the second rank is late, and unpacks for a second."""
+    bench = Workbench(
+        "m.hap",
+        """model m(batch = 4, d = 6) {
+    input x : f32[batch, d]
+    param w : f32[d, d]
+    y = matmul(x, w)
+    output y
+}
+program p for m {
+    shares batch = [2, 2]
+    shares d     = [3, 3]
+    forward {
+        x@S(0) = input()
+        w@S(0) = param()
+        w@R    = all_gather(w@S(0))
+        y@S(0) = matmul(x@S(0), w@R)
+    }
+}
+""",
+    )
+    program = bench.proven(bench.program()).program
+    events = (("load", 0, 0), ("load", 1, 0), ("start", 2, 0), ("finish", 2, 0), ("compute", 3, 0))
+    stamps = np.zeros((1, 5, 2, 3))
+    stamps[0, :, 0, :2] = [(0, 1), (1, 2), (2, 3), (3, 12), (12, 15)]
+    stamps[0, :, 1, :2] = [(0, 4), (4, 5), (5, 6), (6, 13), (13, 18)]
+    stamps[0, 2, :, 2] = [10, 12]
+    traces = Traces((7,), events, stamps)
+    found = seconds(program, traces)
+    # from 5, when the second rank has started it, to 12; the first rank unpacks from 10 to 12
+    assert found.tolist() == [[1, 4], [1, 1], [9, 9], [3, 5]]
+    assert [(r.kind, r.measured_s) for r in rows(program, None, found)] == [
+        ("all_gather padded", 9),
+        ("matmul", 5),
+        ("input", 4),
+        ("param", 1),
+    ]
+    assert [len(step) for step in happened(program, traces)] == [5]
+
+
+def test_the_last_steps_are_traced() -> None:
+    assert (last(1, 10), last(1, 4), last(1, 1), last(8, 9)) == (range(6, 11), range(3, 5), range(1, 2), range(9, 10))
+
+
+def test_a_run_writes_its_trace_and_a_better_cluster(
+    bench: Workbench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, better = tmp_path / "trace.json", tmp_path / "better.hap"
+    assert main(["run", str(ZERO), "--steps", "4", "--trace", str(trace), "--calibrate", str(better), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    program = bench.proven(bench.program()).program
+    cost = bench.cost(bench.program())[2]
+    by_kind = {row["kind"]: row for row in told["instructions"]}
+    assert by_kind["all_gather grouped"]["count"] == 3
+    predicted = sum(
+        float(cost.per_instruction_s[k].max()) for k, i in enumerate(program.instructions) if i.op == "matmul"
+    )
+    assert by_kind["matmul"]["predicted_s"] == pytest.approx(predicted)
+    assert all(row["measured_s"] > 0 for row in told["instructions"])
+    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    steps = {e["args"]["step"] for e in events}
+    assert steps == {3, 4}
+    ran = [i for i in program.instructions if i.op != "free"]
+    for d in range(4):
+        own = [e for e in events if e["pid"] == d and e["cat"] != "wait"]
+        assert len(own) == len(ran) * len(steps)
+        compute = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["pid"] == d and e["tid"] == 0)
+        assert all(end <= start + 1e-3 for (_, end), (start, _) in pairwise(compute))
+    for number in {e["args"]["instruction"] for e in events if e["cat"] == "collective"}:
+        for step in steps:
+            same = [
+                e
+                for e in events
+                if e["args"]["instruction"] == number and e["args"]["step"] == step and e["cat"] == "collective"
+            ]
+            assert max(e["ts"] for e in same) <= min(
+                e["ts"] + e["dur"] for e in same
+            )  # nobody has it before all have begun
+    found = Workbench(better)
+    assert {"all_gather_grouped", "reduce_scatter_padded"} <= set(found.cluster().measured)
+    assert "matmul" in found.cluster().devices[3].curves
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "code"),
+    [("--trace", "none/t.json", "HAP852"), ("--calibrate", ".", "HAP852"), ("--calibrate", str(ZERO), "HAP852")],
+)
+def test_a_place_that_can_t_be_written_is_said_before_the_run(
+    option: str, place: str, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(ZERO), option, place, "--json"]) == 2
+    assert [d["code"] for d in json.loads(capsys.readouterr().out)["diagnostics"]] == [code]
+
+
+def test_without_a_cluster_there_is_nothing_to_correct(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        ZERO.read_text(encoding="utf-8")
+        .replace("../", "std/")
+        .replace("clusters/", "")
+        .replace("models/", "")
+        .replace(" on digits", "")
+    )
+    (tmp_path / "p.hap").write_text(text, encoding="utf-8")
+    assert main(["run", str(tmp_path / "p.hap"), "--calibrate", str(tmp_path / "c.hap"), "--json"]) == 2
+    assert [d["code"] for d in json.loads(capsys.readouterr().out)["diagnostics"]] == ["HAP745"]
