@@ -83,6 +83,36 @@ def differences(first: Program, first_cost: Cost, second: Program, second_cost: 
     return sorted(found, key=lambda d: -abs(d.delta_s))
 
 
+@dataclass(frozen=True)
+class Row:
+    """All that two programs do for one tensor, or for the same one in several `turns`: their lines, and the seconds of these in each."""
+
+    tensor: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    a_s: float
+    b_s: float
+    turns: int
+    same: bool
+
+
+def aligned(first: Program, first_cost: Cost, second: Program, second_cost: Cost) -> list[Row]:
+    """Two programs side by side, tensor by tensor in the order of the first one, then what only the second has; equal turns are one row.
+
+    `same` rows have the same lines at the same prices.
+    """
+    a, b = _by_tensor(first, first_cost), _by_tensor(second, second_cost)
+    least = LEAST * max(first_cost.sync_s, second_cost.sync_s)
+    merged: dict[tuple[str, tuple[str, ...], tuple[str, ...], bool], tuple[float, float, int]] = {}
+    for tensor in dict.fromkeys((*a, *b)):
+        own, other = a.get(tensor, []), b.get(tensor, [])
+        only_a, only_b = _apart(own, other, least)
+        key = (anywhere(tensor), tuple(t for t, _ in own), tuple(t for t, _ in other), not only_a and not only_b)
+        a_s, b_s, turns = merged.get(key, (0.0, 0.0, 0))
+        merged[key] = (a_s + sum(s for _, s in own), b_s + sum(s for _, s in other), turns + 1)
+    return [Row(name, x, y, a_s, b_s, turns, same) for (name, x, y, same), (a_s, b_s, turns) in merged.items()]
+
+
 def anywhere(name: str) -> str:
     """A name with the turns left out: `layer.3.h` is `layer.*.h`."""
     return ".".join("*" if part.isdecimal() else part for part in name.split("."))
