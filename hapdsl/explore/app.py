@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from hapdsl.explore import disk
+from hapdsl.explore.beside import Beside
 from hapdsl.explore.dealing import Dealing
 from hapdsl.explore.editing import Editing
 from hapdsl.explore.state import Document, Session
 from hapdsl.explore.viewing import Viewing
 
 
-class ExploreApp(Editing, Dealing, Viewing):
+class ExploreApp(Editing, Dealing, Beside, Viewing):
     """Every action of the registry is a method of one of these."""
 
 

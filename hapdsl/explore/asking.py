@@ -24,10 +24,12 @@ SHORT = {
     "unit_prices": "sharing.prices",
     "move_shares": "sharing.move",
     "optimise_shares": "sharing.optimise",
+    "compare": "comparing.compare",
 }
 LONG = {
     "why": "advising.why",
     "complete": "completing.complete",
+    "whatif": "comparing.whatif",
 }
 
 

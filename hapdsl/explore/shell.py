@@ -22,9 +22,11 @@ from hapdsl.explore.saving import Saving
 from hapdsl.explore.state import Document, Session
 from hapdsl.explore.summary import Facts, summarise
 from hapdsl.explore.widgets.alternatives import Alternatives
+from hapdsl.explore.widgets.compare import Compare
 from hapdsl.explore.widgets.editor import ProgramEditor, TextPane
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.widgets.shares import Shares
+from hapdsl.explore.widgets.whatif import WhatIf
 from hapdsl.explore.widgets.words import Words
 from hapdsl.explore.work import Answered, Checked, Formatted, News, Rewritten, Searching, Trouble, Work
 from hapdsl.explore.workers import Connect, Subprocess
@@ -94,6 +96,8 @@ class Shell(App[int]):
     def more_views(self) -> Iterator[Widget]:
         """Views of the middle beside the program and its summary."""
         yield Shares(id="shares")
+        yield Compare(id="compare")
+        yield WhatIf(id="whatif")
 
     async def on_mount(self) -> None:
         self.theme_changed_signal.subscribe(self, lambda _: self._recolour())
@@ -126,6 +130,7 @@ class Shell(App[int]):
     def show_view(self, view: str, focus: bool = True) -> None:
         """Show something in the middle; it gets the keys unless the list of plans has them."""
         self.query_one("#views", ContentSwitcher).current = view
+        self.query_one("#side").display = view in (PROGRAM, SUMMARY)  # other views need the room
         self.refresh_all()
         if focus:
             (self.editor if view == PROGRAM else self.query_one(f"#{view}")).focus()
@@ -164,7 +169,7 @@ class Shell(App[int]):
         plan = self.session.plan
         priced = document.last_good(plan.program) if plan is not None else None
         margin.show(costs, old, (priced.sync_s or 0.0) if priced is not None else 0.0, editor.marks)
-        self.query_one(PlanList).show(self.session.rows(), self.session.current)
+        self.query_one(PlanList).show(self.session.rows(), self.session.current, self.session.marked)
         self.refresh_detail()
         self.refresh_views()
         self.query_one("#title", Static).update(self._title(document))

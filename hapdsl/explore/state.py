@@ -287,6 +287,7 @@ class Session:
     documents: dict[str, Document] = field(default_factory=dict)
     plans: dict[tuple[str, str], Plan] = field(default_factory=dict)
     current: tuple[str, str] | None = None
+    marked: list[tuple[str, str]] = field(default_factory=list)  # plans to be compared, in the order of marking
     searching: str = ""  # what a running search does, in words
 
     @property
@@ -324,6 +325,8 @@ class Session:
             gone = [k for k in self.plans if k[0] == key and k[1] not in names]
             for k in gone:
                 del self.plans[k]
+                if k in self.marked:
+                    self.marked.remove(k)
             for name in names:  # in the order of the text
                 found = self.plans.pop((key, name)) if (key, name) in self.plans else Plan(key, name, FILE, name)
                 self.plans[key, name] = found

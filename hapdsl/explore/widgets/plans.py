@@ -34,9 +34,11 @@ class PlanList(OptionList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self.rows: list[Row] = []
+        self.marked: Sequence[tuple[str, str]] = ()
 
-    def show(self, rows: Sequence[Row], current: tuple[str, str] | None) -> None:
-        """Show these plans with the cursor on the current one."""
+    def show(self, rows: Sequence[Row], current: tuple[str, str] | None, marked: Sequence[tuple[str, str]] = ()) -> None:
+        """Show these plans with the cursor on the current one; `marked` ones are numbered."""
+        self.marked = list(marked)
         same = [r.plan.key for r in rows] == [r.plan.key for r in self.rows]
         self.rows = list(rows)
         with self.prevent(OptionList.OptionHighlighted):
@@ -73,7 +75,8 @@ class PlanList(OptionList):
         about = self._about(row)
         text = Text(no_wrap=True, overflow="ellipsis", end="")
         text.append(f"{mark} ", Style.parse(f"bold {_COLOURS[mark][0 if dark else 1]}"))
-        title = f"{row.plan.title}{' •' if row.dirty else ''}"
+        number = f"[{self.marked.index(row.plan.key) + 1}] " if row.plan.key in self.marked else ""
+        title = f"{number}{row.plan.title}{' •' if row.dirty else ''}"
         if width >= ONE_LINE:
             text.append(set_cell_size(title, 24))
             text.append(f"{cost:>9}", Style.parse(manner))
