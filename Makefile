@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
             && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test check lint types contracts docs pytest bench theory pictures clean
+.PHONY: help demo test check lint types contracts docs pytest bench theory pictures tutorial clean
 
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
@@ -16,6 +16,7 @@ help:
 	@echo 'make bench   measure the search anew and rewrite the tables of docs/performance.md (an hour or two)'
 	@echo 'make theory  write docs/theory.md, the reference of all operators, anew from their declarations'
 	@echo 'make pictures  draw every picture of the documentation anew'
+	@echo 'make tutorial  run the tutorial anew and write what its commands print into it'
 	@echo 'make clean   remove what the above made'
 
 demo: $(VENV)/.demo
@@ -37,6 +38,9 @@ contracts:
 
 docs:
 	@$(BIN)/python docs/build_site.py
+
+tutorial:
+	$(BIN)/python docs/walk.py docs/tutorial.md
 
 pictures:
 	$(BIN)/python docs/pictures.py
