@@ -128,6 +128,12 @@ class TrainingGraph:
                 return tensor.classes[0]
         return None
 
+    @property
+    def batch_size(self) -> int | None:
+        """Samples a step: the length of the batch's dim."""
+        dims = [t.shape[0] for t in self.of_kind("input") if t.classes and t.classes[0] is not None and t.classes[0] == self.batch]
+        return dims[0] if dims else None
+
     def times(self, section: str) -> int:
         """How often a section is done in a step."""
         return self.turns if section in TURN else 1

@@ -49,11 +49,15 @@ def whole(shape: Sequence[int]) -> Ranges:
 
 @dataclass
 class Clock:
-    """The seed of a run, the step it is at (from 1) and the turn of a `microbatch` block (from 0); all contexts of a run share one."""
+    """The seed of a run, the step it is at (from 1) and the turn of a `microbatch` block (from 0); all contexts of a run share one.
+
+    `skipped` steps before this one have changed nothing, because gradients in f16 were infinite.
+    """
 
     seed: int = 0
     step: int = 1
     turn: int = 0
+    skipped: int = 0
 
 
 @dataclass
@@ -79,6 +83,11 @@ class Context:
     @property
     def step(self) -> int:
         return self.clock.step
+
+    @property
+    def updates(self) -> int:
+        """Which update of the parameters this is, from 1."""
+        return self.clock.step - self.clock.skipped
 
     def extent(self, index: str) -> int:
         """The global extent of an index; of a star, the product over the dims it stands for."""

@@ -1,6 +1,6 @@
-"""Where batches come from: `random`, `digits`, FILE.npz, or MODULE:FACTORY.
+"""Where batches come from: `random`, `digits`, FILE.npz, FILE.safetensors, or MODULE:FACTORY.
 
-Batches are global and depend only on the seed and the step, so each process makes them itself and takes its share.
+Batches are global and depend only on the seed and the step, so each process makes its share of them itself (`hapdsl.run.loading`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hapdsl.graph.program import Value
 from hapdsl.graph.training import Tensor as Declared
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.run.context import DTYPES
 from hapdsl.run.initial import generator, random_inputs
+from hapdsl.run.pieces import Slices
 from hapdsl.theory.instance import FLOATS
 
 Batch = dict[str, Tensor]
+Wanted = dict[tuple[Value, int], tuple[str, Slices]]  # by value and turn: which piece of which input
+Parts = dict[tuple[Value, int], Tensor]
 TEST_PART = 5  # one sample in so many is held back for testing
 SPLIT_SEED = 0
 
@@ -35,6 +39,9 @@ class Feed(Protocol):
 
     def batch(self, step: int) -> Batch:
         """The inputs of a step (from 1); called for steps in order."""
+
+    def parts(self, step: int, wanted: Wanted) -> Parts:
+        """Pieces of the inputs of a step, each in memory of its own; called for steps in order."""
 
     @property
     def test(self) -> Batch | None:
@@ -51,16 +58,27 @@ def open_feed(spec: str, graph: TrainingGraph, seed: int = 0) -> Feed:
         return Random(graph, seed)
     if spec == "digits":
         return Samples(graph, match_digits(graph), seed, held_back=True)
-    if spec.endswith(".npz"):
-        return Samples(graph, fit(graph, read_npz(spec), spec), seed)
+    if spec.endswith((".npz", ".safetensors")):
+        return Samples(graph, fit(graph, read_npz(spec) if spec.endswith(".npz") else read_safetensors(spec), spec), seed)
     module, colon, factory = spec.partition(":")
     if colon and module and factory.isidentifier():
         return Made(graph, spec, module, factory)
-    raise error("HAP710", f"'{spec}' names no data", help="random, digits, FILE.npz or MODULE:FACTORY")
+    raise error("HAP710", f"'{spec}' names no data", help="random, digits, FILE.npz, FILE.safetensors or MODULE:FACTORY")
+
+
+class _Whole:
+    """A source that has batches only whole."""
+
+    def batch(self, step: int) -> Batch:
+        raise NotImplementedError
+
+    def parts(self, step: int, wanted: Wanted) -> Parts:
+        whole = self.batch(step)
+        return {key: whole[name][piece].clone(memory_format=torch.contiguous_format) for key, (name, piece) in wanted.items()}
 
 
 @dataclass
-class Random:
+class Random(_Whole):
     """The same random batch at every step: a loss that falls shows that something is learned."""
 
     graph: TrainingGraph
@@ -77,7 +95,8 @@ class Random:
 class Samples:
     """Batches drawn from samples: epoch after epoch, each in an order of its own, one behind another without a gap.
 
-    An input without dims (a learning rate) has a value per step instead; the last one stays.
+    An input without dims (a learning rate) has a value per step instead; the last one stays. Of samples in a file that is mapped into memory
+    only those rows are read that somebody asks for.
     """
 
     def __init__(self, graph: TrainingGraph, samples: Batch, seed: int, held_back: bool = False) -> None:
@@ -88,16 +107,37 @@ class Samples:
         total = len(next(iter(samples.values())))
         order = torch.randperm(total, generator=generator(SPLIT_SEED, "split"))
         tests = total // TEST_PART if held_back else 0
-        self.test: Batch | None = {n: t[order[:tests]] for n, t in samples.items()} if tests else None
-        self.train: Batch = {n: t[order[tests:]] for n, t in samples.items()}
+        self.dtypes = {t.name: DTYPES[t.dtype] for t in graph.of_kind("input")}
+        self.test: Batch | None = {n: t[order[:tests]].to(self.dtypes[n]) for n, t in samples.items()} if tests else None
+        self.samples, self.kept = samples, order[tests:]
         self.count = total - tests
         self._orders: dict[int, Tensor] = {}
 
     def batch(self, step: int) -> Batch:
-        places = torch.arange((step - 1) * self.size, step * self.size)
-        chosen = torch.stack([self.order(int(p) // self.count)[int(p) % self.count] for p in places])
-        now = {name: values[min(step, len(values)) - 1] for name, values in self.scalars.items()}
-        return {name: tensor[chosen] for name, tensor in self.train.items()} | now
+        chosen = self.rows(step)
+        return {n: t[chosen].to(self.dtypes[n]) for n, t in self.samples.items()} | {n: self.scalar(n, step) for n in self.scalars}
+
+    def parts(self, step: int, wanted: Wanted) -> Parts:
+        chosen, made = self.rows(step), {}
+        for key, (name, piece) in wanted.items():
+            if name in self.scalars:
+                made[key] = self.scalar(name, step)
+            else:
+                made[key] = self.samples[name][(slice(None), *piece[1:])][chosen[piece[0]]].to(self.dtypes[name])
+        return made
+
+    def scalar(self, name: str, step: int) -> Tensor:
+        """The value of a step of an input without dims."""
+        values = self.scalars[name]
+        return values[min(step, len(values)) - 1].to(self.dtypes[name])
+
+    def rows(self, step: int) -> Tensor:
+        """The numbers of the samples that the batch of a step is made of, i64[batch]."""
+        first, last = (step - 1) * self.size, step * self.size
+        epochs = range(first // self.count, (last - 1) // self.count + 1)
+        run = torch.cat([self.order(e) for e in epochs])
+        start = first - epochs[0] * self.count
+        return self.kept[run[start : start + self.size]]
 
     def order(self, epoch: int) -> Tensor:
         if epoch not in self._orders:
@@ -106,7 +146,7 @@ class Samples:
         return self._orders[epoch]
 
 
-class Made:
+class Made(_Whole):
     """Batches from a user's iterator of mappings of tensors (or arrays); it starts again when it ends."""
 
     test: Batch | None = None
@@ -175,8 +215,23 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
         raise error("HAP710", f"{path} can't be read as arrays: {reason}", help="write it with numpy.savez") from None
 
 
-def fit(graph: TrainingGraph, arrays: Mapping[str, np.ndarray], what: str) -> Batch:
-    """The samples of each input, in its dtype. Raises HapError HAP711."""
+def read_safetensors(path: str) -> dict[str, Tensor]:
+    """The tensors of a file, mapped into memory: what isn't asked for isn't read. Raises HapError HAP710."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise error("HAP710", f"{path} needs safetensors, which isn't installed", help="pip install safetensors") from None
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}
+    except FileNotFoundError:
+        raise error("HAP710", f"there is no file {path}") from None
+    except (OSError, SafetensorError, ValueError) as problem:
+        raise error("HAP710", f"{path} can't be read: {str(problem).splitlines()[0]}") from None
+
+
+def fit(graph: TrainingGraph, arrays: Mapping[str, np.ndarray | Tensor], what: str) -> Batch:
+    """The samples of each input, as they are there. Raises HapError HAP711."""
     made: Batch = {}
     for tensor in graph.of_kind("input"):
         if tensor.name not in arrays:
@@ -185,14 +240,23 @@ def fit(graph: TrainingGraph, arrays: Mapping[str, np.ndarray], what: str) -> Ba
         if array.ndim != max(1, len(tensor.shape)) or array.shape[1:] != tensor.shape[1:]:
             wanted = ", ".join(["samples" if tensor.shape else "steps", *map(str, tensor.shape[1:])])
             raise error("HAP711", f"'{tensor.name}' of {what} has shape {list(array.shape)}, expected [{wanted}]")
-        if array.dtype.kind not in ("f" if tensor.dtype in FLOATS else "iub") + "iub":
+        found = array if isinstance(array, Tensor) else _from_numpy(array)
+        if found is None or found.is_complex() or (found.is_floating_point() and tensor.dtype not in FLOATS):
             raise error("HAP711", f"'{tensor.name}' of {what} holds {array.dtype}, expected {tensor.dtype}")
-        made[tensor.name] = torch.from_numpy(np.ascontiguousarray(array)).to(DTYPES[tensor.dtype])
+        made[tensor.name] = found
     batch_size(graph)
     counts = {len(made[t.name]) for t in graph.of_kind("input") if t.shape}
     if len(counts) != 1 or not all(len(t) for t in made.values()):
         raise error("HAP711", f"the arrays of {what} hold different numbers of samples, or none")
     return made
+
+
+def _from_numpy(array: np.ndarray) -> Tensor | None:
+    """None for what torch has no dtype for."""
+    try:
+        return torch.from_numpy(np.ascontiguousarray(array))
+    except TypeError:
+        return None
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,9 @@ from hapdsl.lang.diagnostics import error
 from hapdsl.run import actions, levels
 from hapdsl.run.actions import Action, Store
 from hapdsl.run.backends import GLOO, Backend, require
+from hapdsl.run.compiled import segments
 from hapdsl.run.context import Clock, dtypes_at
+from hapdsl.run.gradients import Gradients, chosen
 from hapdsl.run.groups import Group
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, lower
 from hapdsl.run.moves import PHASED, Move
@@ -30,6 +32,8 @@ class Rank:
 
     Parameters and state carry over from step to step, on `device`. Raises HapError HAP717 where the ranks hold different
     programs, HAP718 where there are more or fewer ranks than devices, HAP722 a dtype that the device lacks. `keep_all` makes `step` return every value.
+    `scale` is that of gradients: "auto" (dynamic where something is f16), "off", or a number to begin with.
+    `compiled` has torch.compile make one function of what stands between two collectives.
     """
 
     def __init__(
@@ -40,6 +44,8 @@ class Rank:
         allow: Set[str] = frozenset(),
         keep_all: bool = False,
         backend: Backend = GLOO,
+        scale: str | float = "auto",
+        compiled: bool = False,
     ) -> None:
         self.program = program
         self.rank = dist.get_rank()
@@ -66,10 +72,15 @@ class Rank:
             for k, step in enumerate(self.lowered.steps)
             if isinstance(step.work, Exchange)
         }
+        coordinate = tuple(int(c) for c in program.layout.coordinates[self.rank])
+        self.gradients = Gradients(self.lowered, coordinate, self.device)
+        self.gradients.scale = chosen(scale, self.gradients)
         loop, after = list(self.lowered.loop), list(self.lowered.after)
         once = self.lowered.turns == 1
         self.loop = self.listed(loop + after if once else loop)
         self.after = self.listed([] if once else after)
+        if compiled:
+            self.loop, self.after = (segments(part, self.lowered.steps) for part in (self.loop, self.after))
         agree(program)
 
     def listed(self, numbers: Sequence[int]) -> list[Action]:
@@ -77,6 +88,8 @@ class Rank:
         made: list[Action] = []
         for what, k in actions.scheduled(numbers, self.lowered.steps, self.moves):
             step = self.lowered.steps[k]
+            if what != "finish" and (crossing := self.gradients.crossing(k)) is not None:
+                made.append(Action("gradient", k, crossing))
             if what == "start":
                 made.append(Action("start", k, actions.starting(self.moves[k], step, self.under, k)))
                 continue
@@ -95,6 +108,9 @@ class Rank:
                 made.append(Action(actions.kinds(step), k, act))
             if step.sums:
                 made.append(Action("sum", k, actions.summing(step.sums, self.totals)))
+        last = self.gradients.crossing(len(self.lowered.steps))
+        if last is not None and numbers and numbers[-1] == len(self.lowered.steps) - 1:
+            made.append(Action("gradient", len(self.lowered.steps) - 1, last))
         return made
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -129,8 +145,11 @@ class Rank:
             action.run(store)
         self.fed = {}
         goals = {v: held for v, slot in self.lowered.slots.items() if (held := store[slot]) is not None}
-        for old, new in self.lowered.goals.updated.items():
-            self.held[old] = goals[new]
+        if self.gradients.settle():
+            for old, new in self.lowered.goals.updated.items():
+                self.held[old] = goals[new]
+        else:
+            self.clock.skipped += 1
         self.clock.step += 1
         return goals
 
@@ -144,7 +163,7 @@ class Rank:
             raise error("HAP706", f"no value is given for '{value.tensor}'", declared.span)
         if value not in self.seeds:
             self.seeds[value] = self.cut(value, {value.tensor: torch.ones(declared.shape)})
-        return self.seeds[value]
+        return self.gradients.scaled(self.seeds[value])
 
 
 def groups(program: Program, rank: int, backend: Backend = GLOO) -> list[Group]:

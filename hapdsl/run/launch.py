@@ -28,6 +28,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hapdsl.lang.diagnostics import Diagnostic, HapError, error
+from hapdsl.run.backends import GLOO, Backend
 from hapdsl.run.context import DTYPES
 from hapdsl.run.heartbeat import BEAT_S, FIRST_S, SILENT_S, Beat, Lost, Pulse, cause_of
 from hapdsl.run.heartbeat import lost as heartbeat_lost
@@ -79,6 +80,7 @@ def launch(
     method: str | None = None,
     address: str = ADDRESS,
     enter: Callable[[int], None] | None = None,
+    backend: Backend = GLOO,
 ) -> None:
     """Run `work(reporter, *arguments)` on `processes` ranks and return when all are done.
 
@@ -86,7 +88,7 @@ def launch(
     for messages; `environment` is added to that of the ranks; `method` overrides `start_method`. `enter(rank)` is called before a rank meets the others at `address` (to go where its device's
     network is). Raises HapError: what a rank raised, HAP720 with its cause, HAP760 for one that is silent.
     """
-    context: Any = multiprocessing.get_context(method or start_method())
+    context: Any = multiprocessing.get_context(method or start_method(backend))
     pipes: list[Any] = []
     children: list[Any] = []
     store: Any = None
@@ -95,8 +97,8 @@ def launch(
         with _nothing_collected():
             for rank in range(processes):
                 ours, theirs = context.Pipe()
-                setting = Setting(rank, processes, timeout_s, dict(environment or {}), os.getpid(), address, enter)
-                child = context.Process(target=_child, args=(theirs, setting, work, tuple(arguments)), daemon=True)
+                setting = Setting(rank, processes, timeout_s, dict(environment or {}), os.getpid(), address, enter, backend)
+                child = context.Process(target=_child, args=(theirs, setting, work, tuple(arguments)))  # not a daemon: it may have workers that load data
                 child.start()
                 theirs.close()
                 pipes.append(ours)
@@ -144,16 +146,17 @@ class Setting:
     parent: int
     address: str = ADDRESS
     enter: Callable[[int], None] | None = None
+    backend: Backend = GLOO
 
 
-def start_method() -> str:
+def start_method(backend: Backend = GLOO) -> str:
     """How ranks start: "fork" where that is safe, else "spawn" (seconds each, and arguments must pickle).
 
     A process that works in threads of its own (an application with workers) may hold locks that a forked child would wait
     for; it calls from such a thread. The main thread of a command may fork.
     """
     main = threading.current_thread() is threading.main_thread()
-    safe = sys.platform.startswith("linux") and main and not torch.cuda.is_initialized()
+    safe = sys.platform.startswith("linux") and main and not torch.cuda.is_initialized() and backend.device_type == "cpu"
     return "fork" if safe else "spawn"
 
 
@@ -185,8 +188,9 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         limit = timedelta(seconds=setting.timeout_s)
         store = dist.TCPStore(setting.address, port, setting.processes, is_master=False, timeout=limit)
-        beat = Beat(store, setting.rank)
-        dist.init_process_group("gloo", store=store, rank=setting.rank, world_size=setting.processes, timeout=limit)
+        beat = Beat(store, setting.rank, lambda: _orphaned(setting.parent))
+        setting.backend.device()
+        dist.init_process_group(setting.backend.torch_name, store=store, rank=setting.rank, world_size=setting.processes, timeout=limit)
         with torch.no_grad():
             work(reporter, *arguments)
         dist.barrier()  # nobody leaves while another still needs it
@@ -200,6 +204,12 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
         text = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else ''}"
         _last_words(reporter, message=text, lost=_is_lost_peer(problem))
     pipe.close()
+
+
+def _orphaned(parent: int) -> None:
+    """End this rank if who started it is gone: it may wait in a collective, and holds the folder of its checkpoints."""
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _last_words(reporter: Reporter, **header: Any) -> None:

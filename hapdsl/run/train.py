@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Set
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,16 +18,20 @@ from torch import Tensor
 from hapdsl.graph.program import Program, Value
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.lang.diagnostics import error
-from hapdsl.run import checkpoint_read
+from hapdsl.run import checkpoint_read, replicas
+from hapdsl.run.allocator import keep_freed_memory
 from hapdsl.run.checkpoint import Checkpoint
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.course import Course, Passage, course, reserved
 from hapdsl.run.data import Batch, Feed, Made, open_feed
 from hapdsl.run.distributed import Rank
+from hapdsl.run.how import How
 from hapdsl.run.initial import Initial, initial
 from hapdsl.run.launch import launch, outer_rank
+from hapdsl.run.loading import batches
 from hapdsl.run.pieces import assemble, ranges, sizes
 from hapdsl.run.reference import Reference, advance
+from hapdsl.run.report import Line, Scalars, Told
 from hapdsl.run.threads import one_thread
 from hapdsl.run.tracing import Tracer, Traces, last, received
 from hapdsl.theory.instance import FLOATS
@@ -47,7 +51,8 @@ class RunResult:
 
     `loss_diff` is the largest difference of loss over the run to one process, `param_diff` the largest difference of a
     parameter's element at the end; None where no such run was asked for. `final` holds parameters, buffers and state.
-    `loss` begins with step `first_step`, which isn't 1 in a run that goes on from a checkpoint.
+    `loss` begins with step `first_step`, which isn't 1 in a run that goes on from a checkpoint. `grad_norm` is that of the last step,
+    `samples_s` the samples a second at the median step, `lines` the reports on the way (`hapdsl.run.report`).
     """
 
     steps: int
@@ -61,6 +66,9 @@ class RunResult:
     final: dict[str, Tensor] = field(default_factory=dict)
     first_step: int = 1
     traces: Traces | None = None
+    grad_norm: float | None = None
+    samples_s: float | None = None
+    lines: list[dict[str, Any]] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The keys that `hapdsl run --json` prints; None for numbers that aren't finite."""
@@ -70,7 +78,13 @@ class RunResult:
             "step_s": _finite(self.step_s),
             "loss": [_finite(x) for x in self.loss],
             "metrics": {n: _finite(x) for n, x in self.metrics.items()},
+            "grad_norm": None if self.grad_norm is None else _finite(self.grad_norm),
+            "samples_s": None if self.samples_s is None else _finite(self.samples_s),
         }
+        drift = [{"step": line["step"], **d} for line in self.lines for d in line.get("drift", ())]
+        skipped = [line["skipped"] for line in self.lines if "skipped" in line]
+        found |= {"drift": drift} if drift else {}
+        found |= {"skipped": skipped[-1], "scale": self.lines[-1]["scale"]} if skipped else {}
         if self.reference_loss is not None:
             differences = {"loss_diff": self.loss_diff, "param_diff": self.param_diff}
             found |= {n: None if x is None else _finite(x) for n, x in differences.items()}
@@ -95,6 +109,7 @@ class Job:
     every: int
     course: Course = field(default_factory=Course)
     trace: bool = False
+    how: How = field(default_factory=How)
 
 
 def train(
@@ -113,13 +128,16 @@ def train(
     resume: str | Path | Checkpoint | None = None,
     saving: Saving | None = None,
     trace: bool = False,
+    how: How | None = None,
+    told: Told | None = None,
 ) -> RunResult | None:
     """Train `program` up to step `steps` on `nproc` local processes (or as one rank of an existing torchrun).
 
     `reference` trains the same model on one process afterwards, from the same seed and on the same batches. `resume` goes on from a
     checkpoint, of the same program or another for the model (seed and data are the caller's to keep); `saving` writes some. `trace` stamps what the last steps do (`hapdsl.run.tracing`).
+    `how` says on what it runs and what is watched, `told` hears of the reports on the way.
     Returns None on ranks of a torchrun that aren't the first. Raises HapError: HAP718 another number of processes
-    than devices, HAP719 no steps, HAP71x data that doesn't fit, HAP720 a process that failed, HAP75x what is wrong with checkpoints, and what kernels raise.
+    than devices, HAP719 no steps, HAP71x data that doesn't fit, HAP720 a process that failed, HAP721 and HAP722 a device or dtype that isn't here, HAP75x what is wrong with checkpoints, and what kernels raise.
     """
     outer = outer_rank()
     if outer is None:
@@ -127,12 +145,14 @@ def train(
     if steps < 1:
         raise error("HAP719", f"{steps} steps: there is nothing to run", help="--steps 1 or more")
     open_feed(data, program.graph, seed).batch(1)  # what is wrong with the data is said before processes start
+    how = how or How()
+    backend, dtype = how.chosen, how.precision(program.graph, dtype)
     on = course(program, steps, resume, saving)
-    job = Job(program, steps, data, seed, dtype, allow, collect or reference, max(1, steps // 50), on, trace)
-    gathered = Gathered(progress)
+    job = Job(program, steps, data, seed, dtype, allow, collect or reference, max(1, steps // 50), on, trace, how)
+    gathered = Gathered(progress, told)
     with reserved(on) if not outer else nullcontext():
         if outer is None:
-            launch(work, nproc, (job,), gathered.receive, timeout_s, names)
+            launch(work, nproc, (job,), gathered.receive, timeout_s, names, backend=backend)
         elif not _under_torchrun(job, gathered):
             return None
     result = gathered.result(program, steps)
@@ -152,7 +172,9 @@ def right_number(nproc: int | None, program: Program) -> None:
 def _under_torchrun(job: Job, gathered: Gathered) -> bool:
     """This process' part of an existing torchrun; is it the first rank?"""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    backend = job.how.chosen
+    backend.device()
+    dist.init_process_group(backend.torch_name)
     try:
         with torch.no_grad():
             work(gathered, job)
@@ -165,8 +187,9 @@ def _under_torchrun(job: Job, gathered: Gathered) -> bool:
 class Gathered:
     """Collects what the first rank reports; under torchrun it is that rank's sink itself."""
 
-    def __init__(self, progress: Progress | None) -> None:
-        self.progress = progress
+    def __init__(self, progress: Progress | None, told: Told | None = None) -> None:
+        self.progress, self.told = progress, told
+        self.lines: list[dict[str, Any]] = []
         self.header: dict[str, Any] = {}
         self.final: dict[str, Tensor] = {}
         self.traces: Traces | None = None
@@ -176,8 +199,13 @@ class Gathered:
 
     def receive(self, rank: int, header: dict[str, Any], tensor: Tensor | None) -> None:
         match header["kind"]:
-            case "step" if self.progress is not None:
-                self.progress(header["step"], header["loss"])
+            case "step":
+                line = Line(**header["line"])
+                self.lines.append(line.as_json())
+                if self.told is not None:
+                    self.told(line)
+                if self.progress is not None:
+                    self.progress(line.step, math.nan if line.loss is None else line.loss)
             case "result":
                 self.header = header
             case "trace":
@@ -190,36 +218,53 @@ class Gathered:
     def result(self, program: Program, steps: int) -> RunResult:
         seconds = self.header["seconds"]
         median = statistics.median(seconds[1:] or seconds)
-        return RunResult(steps, median, self.header["loss"], metrics=self.header["metrics"], final=self.final, traces=self.traces)
+        samples = program.graph.undivided.batch_size
+        return RunResult(
+            steps,
+            median,
+            self.header["loss"],
+            metrics=self.header["metrics"],
+            final=self.final,
+            traces=self.traces,
+            grad_norm=self.header["grad_norm"],
+            samples_s=samples / median if samples is not None and median else None,
+            lines=self.lines,
+        )
 
 
 def work(sink: Sink, job: Job) -> None:
     """One rank's training; the first rank reports."""
     graph = job.program.graph
-    rank = Rank(job.program, job.dtype, job.seed, job.allow)
+    keep_freed_memory()
+    rank = Rank(job.program, job.dtype, job.seed, job.allow, backend=job.how.chosen, scale=job.how.scale, compiled=job.how.compiled)
     passage = Passage(job.course, rank, job.steps, job.seed, job.data)
     feed = open_feed(job.data, graph, job.seed)
-    scalars = _Scalars(rank)
+    scalars = Scalars(rank)
+    drift: list[dict[str, Any]] = []
     seconds: list[float] = []
     to_do = passage.begin(Initial(graph, job.seed, job.dtype))
     tracer = Tracer(rank, last(to_do.start, job.steps) if job.trace else range(0))
     skip(feed, to_do.start)
-    for step in to_do:
-        fed = rank.feed(feed.batch(step))
+    for step, fed in zip(to_do, batches(feed, rank, to_do, job.how.workers), strict=True):
+        reports = step % job.every == 0 or step == job.steps
+        rank.gradients.measuring = reports
         with tracer.at(step):
             start = time.perf_counter()
             goals = rank.step(fed)
         seconds.append(time.perf_counter() - start)
         scalars.add(goals)
-        if step % job.every == 0 or step == job.steps:
-            scalars.settle()
+        if job.how.check_replicas and step % job.how.check_replicas == 0:
+            drift += [asdict(d) for d in replicas.check(rank)]
+        if reports:
+            line = scalars.settle(step, drift)
+            drift = []
             if rank.rank == 0:
-                sink.send("step", step=step, loss=scalars.loss[-1] if scalars.loss else math.nan)
+                sink.send("step", line=asdict(line))
         passage.after(step)
     slowest = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     if rank.rank == 0:
-        sink.send("result", loss=scalars.loss, metrics=scalars.metrics, seconds=slowest.tolist())
+        sink.send("result", loss=scalars.loss, metrics=scalars.metrics, grad_norm=scalars.grad_norm, seconds=slowest.tolist())
     if job.trace:
         tracer.send(sink)
     if job.collect:
@@ -236,43 +281,9 @@ def skip(feed: Feed, first: int) -> None:
             feed.batch(step)
 
 
-class _Scalars:
-    """Losses and metrics of a rank's steps: kept local, and added up over the ranks now and then, outside the timed steps."""
-
-    def __init__(self, rank: Rank) -> None:
-        graph, goals = rank.program.graph, rank.lowered.goals
-        named = {n: goals.outputs[n] for n in graph.metrics if n in goals.outputs and not graph.tensors[n].shape}
-        self.names = (["loss"] if goals.loss is not None else []) + list(named)
-        self.values = ([goals.loss] if goals.loss is not None else []) + list(named.values())
-        coordinate = rank.program.layout.coordinates[rank.rank]
-        self.weights = torch.tensor(
-            [float(all(coordinate[a] == 0 for a, p in enumerate(v.placement) if p.kind == "R")) for v in self.values],
-            dtype=torch.float64,
-        )
-        self.pending: list[Tensor] = []
-        self.loss: list[float] = []
-        self.metrics: dict[str, float] = {}
-
-    def add(self, goals: dict[Value, Tensor]) -> None:
-        if self.values:
-            self.pending.append(torch.stack([goals[v].double() for v in self.values]))
-
-    def settle(self) -> None:
-        if not self.pending:
-            return
-        # a replica that doesn't count is left out by its weight: 0 times an infinite loss wouldn't be 0
-        rows = torch.where(self.weights > 0, torch.stack(self.pending), 0)
-        self.pending = []
-        dist.all_reduce(rows)
-        for k, name in enumerate(self.names):
-            if k == 0 and name == "loss":
-                self.loss += rows[:, k].tolist()
-            else:
-                self.metrics[name] = float(rows[-1, k])
-
-
 def collect(rank: Rank, value: Value, local: Tensor) -> Tensor | None:
     """The global tensor of a value on the first rank, None on the others. Raises HapError HAP708 for replicas that differ."""
+    local = local.cpu()
     if rank.rank:
         if local.numel():
             dist.send(local.contiguous(), 0)

@@ -103,6 +103,11 @@ RUNNING: dict[str, Explanation] = {
         "A tensor of the program is of a dtype that this device doesn't compute in, or that the backend doesn't carry: bf16 needs a GPU of compute capability "
         "8.0 or newer. `--dtype` runs all floating tensors as another one.",
     ),
+    "HAP723": Explanation(
+        "nothing to compile with",
+        "`--compile` has torch.compile make one function of the calls between two collectives; on a CPU it needs a C++ compiler. The first steps take "
+        "much longer then. Without it programs run eagerly.",
+    ),
     "HAP730": Explanation(
         "a rule that isn't true",
         "The rules of an operator follow from its declaration. Run in float64 on random uneven shares, one of them empty, this rule "

@@ -36,14 +36,14 @@ def _moved(w: Tensor, along: Tensor, lr: Rate) -> Tensor:
 def adam(
     ctx: Context, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Rate, *, beta1: float, beta2: float, eps: float, weight_decay: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return _adam(ctx.step, w, _decayed(g, w, weight_decay), m, v, lr, beta1, beta2, eps)
+    return _adam(ctx.updates, w, _decayed(g, w, weight_decay), m, v, lr, beta1, beta2, eps)
 
 
 @kernel
 def adamw(
     ctx: Context, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Rate, *, beta1: float, beta2: float, eps: float, weight_decay: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return _adam(ctx.step, w.mul(1 - lr * weight_decay).to(w.dtype) if weight_decay else w, g, m, v, lr, beta1, beta2, eps)
+    return _adam(ctx.updates, w.mul(1 - lr * weight_decay).to(w.dtype) if weight_decay else w, g, m, v, lr, beta1, beta2, eps)
 
 
 def _adam(

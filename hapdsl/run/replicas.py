@@ -1,0 +1,80 @@
+"""Replicas that stay equal: fingerprints of what several devices hold alike, and how they are brought together.
+
+What every device computes for itself can drift apart, bit by bit, between different kinds of device. Every so many steps the fingerprints of
+parameters, buffers and optimizer state are compared, along the mesh axes on which they are replicated. **The rule**: the value of the first device
+along these axes holds; it is broadcast to the others. Sharded values have no replica and are left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hapdsl.graph.program import Value
+from hapdsl.run.distributed import Rank
+
+_MIX = 0x1E3779B97F4A7C15  # odd; any will do
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One value of which devices held something else than the first one of their replicas; `gap` is the largest difference of an element."""
+
+    tensor: str
+    devices: tuple[int, ...]
+    gap: float
+
+
+def fingerprint(tensor: Tensor) -> Tensor:
+    """i64, a scalar on the tensor's device: a sum over its words, each times an odd number of its own. It changes with any one bit."""
+    raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    if raw.numel() % 8:
+        raw = torch.cat([raw, raw.new_zeros(8 - raw.numel() % 8)])
+    words = raw.view(torch.int64)
+    factors = torch.arange(words.numel(), dtype=torch.int64, device=words.device).mul_(2 * _MIX).add_(_MIX)
+    return (words * factors).sum()
+
+
+def check(rank: Rank) -> list[Drift]:
+    """Compare the replicas of what is held, and bring them together where they differ. All ranks must call it; all return the same."""
+    values = [
+        v
+        for v in rank.held
+        if any(p.kind == "R" and size > 1 for p, (_, size) in zip(v.placement, rank.program.layout.mesh, strict=True))
+    ]
+    if not values:
+        return []
+    own = torch.stack([fingerprint(rank.held[v]) for v in values]).cpu()
+    every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, own)
+    found = []
+    for k, value in enumerate(values):
+        apart = tuple(d for d in range(len(every)) if every[d][k] != every[first_of(rank, value, d)][k])
+        if apart:
+            found.append(Drift(value.tensor, apart, _together(rank, value)))
+    return found
+
+
+def first_of(rank: Rank, value: Value, device: int) -> int:
+    """The device whose replica holds for another's."""
+    layout = rank.program.layout
+    wanted = [0 if p.kind == "R" else int(c) for p, c in zip(value.placement, layout.coordinates[device], strict=True)]
+    return next(d for d, row in enumerate(layout.coordinates) if [int(c) for c in row] == wanted)
+
+
+def _together(rank: Rank, value: Value) -> float:
+    """Take over the first device's value, axis by axis; returns the largest difference that there was on any rank."""
+    before = rank.held[value]
+    after = before.clone(memory_format=torch.contiguous_format)
+    for axis, p in enumerate(value.placement):
+        group = rank.groups[axis]
+        if p.kind == "R" and group.size > 1:
+            group.backend.broadcast(after.view(-1), group.ranks[0], group.handle).wait()
+    rank.held[value] = after
+    gap = (after.double() - before.double()).abs().max() if before.numel() else torch.zeros(())
+    largest = gap.nan_to_num(nan=float("inf")).double().cpu().reshape(1)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return float(largest)
