@@ -40,6 +40,7 @@ BASELINES = {
     "dp_proportional": "data parallel, by speed",
     "zero": "fully sharded (ZeRO)",
     "tensor_parallel": "tensor parallel",
+    "expert_parallel": "expert parallel",  # of models with experts
 }
 INTERRUPTED = 130
 
@@ -155,9 +156,9 @@ def _writable(output: str, sources: list[Path]) -> None:
 
 
 def _object(found: Plan, cluster: Cluster, output: str | None) -> dict[str, Any]:
-    cost = found.cost
     from hapdsl.cost.basis import basis
 
+    cost = found.cost
     layout = found.program.layout
     used = _classes(found)
     return {
@@ -186,6 +187,13 @@ def _object(found: Plan, cluster: Cluster, output: str | None) -> dict[str, Any]
     }
 
 
+def _asked(found: Plan) -> list[str]:
+    """The baselines that this plan is put beside: those of every model, priced or not, and what else was priced."""
+    from hapdsl.search.plan import BASELINES as always
+
+    return [name for name in BASELINES if name in always or name in found.baselines]
+
+
 def _baseline(found: Plan, name: str) -> float | None:
     candidate = found.baselines.get(name)
     return None if candidate is None else candidate.seconds(found.objective)
@@ -199,6 +207,8 @@ def _classes(found: Plan) -> list[str]:
 
 
 def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_out: str) -> str:
+    from hapdsl.cost.basis import basis
+
     program, cost = found.program, found.cost
     kind = "synchronous" if found.objective == "sync" else "overlapped"
     other = f"overlapped {in_seconds(cost.overlap_s)}" if found.objective == "sync" else f"synchronous {in_seconds(cost.sync_s)}"
@@ -207,9 +217,8 @@ def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_
         f"  bound {in_seconds(found.bound_s)}, gap {percent(found.gap)}, for {found.bound_scope}",
     ]
     if left_out:
-    from hapdsl.cost.basis import basis
-
         parts.insert(1, f"  leaves out {left_out}: it is faster without")
+    parts.insert(1, f"  {basis(program, cluster, cost).words}")
     if found.bound_any_shares_s is not None:
         parts.append(f"  bound {in_seconds(found.bound_any_shares_s)} for all shares")
     parts.append(f"  {instructions} instructions, proven; search {found.search_s:.1f} s, {found.nodes} nodes")
@@ -218,20 +227,19 @@ def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_
         for name in _classes(found)
     ]
     if rows:
-    parts.insert(1, f"  {basis(program, cluster, cost).words}")
         parts += ["", indented(table(("class", "units", "shares"), rows, right=(1,)))]
     parts += ["", indented(memory_table(cluster, cost.memory_bytes))]
     if sketch:  # a baseline isn't among what a sketch leaves open
         return "\n".join(parts)
     rows = []
-    for name, words in BASELINES.items():
+    for name in _asked(found):
         candidate = found.baselines.get(name)
         if candidate is None:
             why = "doesn't fit, or doesn't exist" if name in found.baselines else "not priced: out of time"
-            rows.append((words, "-", why))
+            rows.append((BASELINES[name], "-", why))
         else:
             seconds = candidate.cost.sync_s if found.objective == "sync" else candidate.cost.overlap_s
-            rows.append((words, in_seconds(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else ""))
+            rows.append((BASELINES[name], in_seconds(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else ""))
     parts += ["", indented(table(("baseline", "a step", "the plan's"), rows, right=(1,)))]
     return "\n".join(parts)
 

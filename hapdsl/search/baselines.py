@@ -1,4 +1,4 @@
-"""What people run today, as programs of the same space: data parallelism, ZeRO, tensor parallelism.
+"""What people run today, as programs of the same space: data parallelism, ZeRO, tensor parallelism, expert parallelism.
 
 Each is the cheapest program within a restriction, under shares that are even or proportional to speed; so a baseline is
 never worse than its textbook form.
@@ -71,18 +71,67 @@ def tensor_parallel(training: TrainingGraph) -> Restriction | None:
     return Restriction(lambda node, rule: _class_of_rule(training, node, rule) != batch)
 
 
+def expert_classes(training: TrainingGraph) -> set[str]:
+    """The classes of dims that stand for experts: a call that sums something has them in a parameter of its own, in what it reads beside, and in what it makes."""
+    found = set()
+    for node in training.nodes:
+        kinds = [training.tensors[n].kind for n in node.inputs]
+        sums = any(r.outputs[0].kind == "P" and any(p.kind == "S" for p in r.inputs) for r in node.rules)
+        if node.section == "forward" and sums and "param" in kinds and set(kinds) != {"param"}:
+            found |= {_class_of_rule(training, node, r) for r in node.rules if _throughout(r)}
+    return {c for c in found if c is not None and c != training.batch}
+
+
+def _throughout(rule: Rule) -> bool:
+    return all(p.kind == "S" for p in (*rule.inputs, *rule.outputs))
+
+
+def expert_parallel(training: TrainingGraph) -> Restriction | None:
+    """Data parallelism, but every expert is on one device: its parameters and state lie there, and tokens travel (GShard, DeepSpeed-MoE).
+
+    None for a model without experts.
+    """
+    plain, classes = data_parallel(training, False), expert_classes(training)
+    if plain is None or not classes:
+        return None
+    own = {n for n, t in training.tensors.items() if t.kind == "param" and classes & set(t.classes)}
+    cut = {
+        id(n)
+        for n in training.nodes
+        if any(_throughout(r) and _class_of_rule(training, n, r) in classes for r in n.rules)
+    }
+    own = {p for p in own if any(id(n) in cut and p in n.inputs and n.section == "forward" for n in training.nodes)}
+
+    def allow(node: Node, rule: Rule) -> bool:
+        by_expert = _class_of_rule(training, node, rule) in classes
+        if node.section == "update" and node.inputs[0] in own:
+            return by_expert
+        return plain.allow(node, rule) or (by_expert and _throughout(rule))
+
+    def allow_held(param: str, placement: Placement) -> bool:
+        if param in own:
+            return placement.kind == "S" and training.tensors[param].classes[placement.dim] in classes
+        return plain.allow_held(param, placement)
+
+    return Restriction(allow, allow_held)
+
+
 def baselines(training: TrainingGraph, cluster: Cluster, objective: str = "sync") -> dict[str, Candidate | None]:
-    """Every baseline's best program and its cost; None where it doesn't exist or doesn't fit into memory."""
+    """Every baseline's best program and its cost; None where it doesn't exist or doesn't fit into memory. A model without experts has no
+    "expert_parallel" among them."""
     even = proportional(training, [1.0] * len(cluster))
     by_speed = proportional(training, cluster.speeds("f32"))
     plain, zero, tensor = data_parallel(training, False), data_parallel(training, True), tensor_parallel(training)
     plain_structure = None if plain is None else Structure(training, plain, MESSAGES)
-    wanted = (
+    experts = expert_parallel(training)
+    wanted = [
         ("dp_even", plain_structure, (even,)),
         ("dp_proportional", plain_structure, (by_speed,)),
         ("zero", None if zero is None else Structure(training, zero, MESSAGES), (even, by_speed)),
         ("tensor_parallel", None if tensor is None else Structure(training, tensor, MESSAGES), (even, by_speed)),
-    )
+    ]
+    if experts is not None:
+        wanted.append(("expert_parallel", Structure(training, experts, MESSAGES), (even, by_speed)))
     found: dict[str, Candidate | None] = {}
     for name, structure, cuts in wanted:
         options = [] if structure is None else [_cheapest(structure, cluster, s, name, objective) for s in cuts]

@@ -20,15 +20,31 @@ from hapdsl.search.spaces import floor
 
 
 def plan_or_fewer(
-    training: TrainingGraph, cluster: Cluster, smaller: Iterable[Fewer], *, time_limit: float | None = None, **wishes: Any
+    training: TrainingGraph,
+    cluster: Cluster,
+    smaller: Iterable[Fewer],
+    *,
+    time_limit: float | None = None,
+    **wishes: Any,
 ) -> tuple[Plan, Fewer | None]:
     """The best plan, and the smaller cluster that it is for (None: for all devices). `wishes` are those of `plan`.
 
-    A smaller cluster whose devices together couldn't do the work in the time of the plan at hand isn't searched. Raises HapError as
-    `plan` does: what doesn't fit on all devices doesn't fit on fewer.
+    Raises HapError as `plan` does: what doesn't fit on all devices doesn't fit on fewer.
     """
     started = time.monotonic()
     found = plan(training, cluster, time_limit=time_limit, **wishes)
+    left = None if time_limit is None else time_limit - (time.monotonic() - started)
+    return or_fewer(training, found, smaller, time_limit=left, **wishes)
+
+
+def or_fewer(
+    training: TrainingGraph, found: Plan, smaller: Iterable[Fewer], *, time_limit: float | None = None, **wishes: Any
+) -> tuple[Plan, Fewer | None]:
+    """A plan for all devices, or a better one for fewer, with the baselines of the first.
+
+    A smaller cluster whose devices together couldn't do the work in the time of the plan at hand isn't searched.
+    """
+    started = time.monotonic()
     on: Fewer | None = None
     for option in smaller:
         left = None if time_limit is None else time_limit - (time.monotonic() - started)
@@ -42,5 +58,8 @@ def plan_or_fewer(
         except HapError:
             continue  # what doesn't fit there is no better
         if other.cost_s < found.cost_s * (1 - 1e-9):
-            found, on = replace(other, baselines=found.baselines, search_s=time.monotonic() - started), option
+            found, on = (
+                replace(other, baselines=found.baselines, search_s=found.search_s + time.monotonic() - started),
+                option,
+            )
     return found, on

@@ -1,0 +1,93 @@
+"""`python -m benchmarks.paper`: the paper's evaluation (EuroSys '24, section 8) in simulation, each figure beside ours.
+
+    python -m benchmarks.paper                        what isn't measured yet (about an hour for everything, on two cores)
+    python -m benchmarks.paper point                  some kinds of cases
+    python -m benchmarks.paper --only 'vgg19.*hetero' cases whose name a pattern finds
+    python -m benchmarks.paper --anew                 measure again
+    python -m benchmarks.paper --table                the tables once more, from what was measured
+
+Each case has a process of its own. What it finds is kept in a file, a line of JSON each, so a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.paper_cases import Case, cases
+from benchmarks.paper_table import page
+from benchmarks.search import PAGE, known
+
+ROOT = Path(__file__).resolve().parents[1]
+LINES = ROOT / "benchmarks" / "results" / "paper.jsonl"
+
+
+def run(case: Case, seconds: float) -> dict[str, Any]:
+    """Measure one case in its own process."""
+    command = [sys.executable, "-m", "benchmarks.paper_measure", json.dumps(asdict(case))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    row: dict[str, Any] = {"name": case.name, **asdict(case)}
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return row | {"failed": f"more than {seconds:.0f} s"}
+    if done.returncode != 0:
+        return row | {
+            "failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"
+        }
+    return row | {"found": json.loads(done.stdout.strip().splitlines()[-1])}
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    every = list(cases())
+    kinds = list(dict.fromkeys(c.kind for c in every))
+    parser.add_argument("kinds", nargs="*", help=f"{', '.join(kinds)}; all without any")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name it finds")
+    parser.add_argument("--seconds", type=float, default=900, help="of one case at most (default 900)")
+    parser.add_argument(
+        "--lines", type=Path, default=LINES, metavar="FILE", help="where results are kept, a line of JSON each"
+    )
+    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page whose tables are made anew")
+    parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
+    parser.add_argument("--anew", action="store_true", help="measure again what is known")
+    parser.add_argument("--table", action="store_true", help="measure nothing, make the tables")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.kinds) - set(kinds):
+        parser.error(f"no kind {', '.join(sorted(unknown))}; there are {', '.join(kinds)}")
+    wanted = [c for c in every if (not options.kinds or c.kind in options.kinds) and re.search(options.only, c.name)]
+    if options.list:
+        print("\n".join(c.name for c in wanted))
+        return 0
+    rows = known(options.lines)
+    missing = [c for c in wanted if options.anew or "found" not in rows.get(c.name, {})]
+    for k, case in enumerate([] if options.table else missing):
+        print(f"[{k + 1}/{len(missing)}] {case.name}", end=" … ", flush=True)
+        row = rows[case.name] = run(case, options.seconds)
+        print(row.get("failed") or summary(row["found"]), flush=True)
+        options.lines.parent.mkdir(parents=True, exist_ok=True)
+        with options.lines.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    ordered = [rows[c.name] for c in every if c.name in rows]
+    if ordered:
+        options.page.write_text(page(options.page.read_text(encoding="utf-8"), ordered), encoding="utf-8")
+    return 0
+
+
+def summary(found: dict[str, Any]) -> str:
+    """A row's numbers on a line."""
+    return ", ".join(f"{k} {v:.4g}" for k, v in found.items() if isinstance(v, float))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,262 @@
+"""From simulated rows to the tables of docs/performance.md that stand beside the paper's figures."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from benchmarks import paper_reference as paper
+from benchmarks import reference
+from benchmarks.paper_cases import MODELS, SIZES, VIRTUAL
+from benchmarks.table import markdown
+
+BEGIN, END = "<!-- benchmarks.paper: begin -->", "<!-- benchmarks.paper: end -->"
+Row = dict[str, Any]  # the case's fields and, under "found", what was found; or "failed"
+TITLES = {"vgg19": "VGG19", "vit": "ViT", "bert": "BERT", "bert_moe": "BERT-MoE"}
+BEDS = {"paper_hetero": "16 V100 and 48 P100", "paper_homo": "32 P100"}
+# Our baselines beside the paper's systems. Its DeepSpeed: ZeRO, or expert parallelism where there are experts.
+SYSTEMS = (
+    ("dp_even", "DP-EV"),
+    ("dp_proportional", "DP-CP"),
+    ("zero", "DeepSpeed"),
+    ("expert_parallel", "DeepSpeed"),
+    ("tensor_parallel", ""),
+)
+
+
+def page(old: str, rows: Sequence[Row]) -> str:
+    """A page with its tables made anew. Raises ValueError where the markers are missing."""
+    if BEGIN not in old or END not in old:
+        raise ValueError(f"the page has no {BEGIN} … {END}")
+    head, _, rest = old.partition(BEGIN)
+    return f"{head}{BEGIN}\n\n{tables(rows)}\n{END}{rest.partition(END)[2]}"
+
+
+def tables(rows: Sequence[Row]) -> str:
+    makers: tuple[tuple[str, Callable[[Sequence[Row]], str]], ...] = (
+        ("point", points),
+        ("ablation", ablation),
+        ("concurrent", concurrent),
+        ("experts", experts),
+        ("factors", factors),
+        ("crossing", crossing),
+        ("shares", shares),
+        ("synthesis", synthesis),
+    )
+    parts = []
+    for kind, make in makers:
+        mine = [r for r in rows if r["kind"] == kind and "found" in r]
+        if mine:
+            parts.append(make(mine))
+    return "\n".join(parts)
+
+
+def points(rows: Sequence[Row]) -> str:
+    flat = {(r["testbed"], r["model"], r["devices"]): r["found"] for r in rows if r["nodes"] != VIRTUAL}
+    inner = {(r["testbed"], r["model"], r["devices"]): r["found"] for r in rows if r["nodes"] == VIRTUAL}
+    parts = []
+    for bed, words in BEDS.items():
+        lines = []
+        for model in MODELS:
+            for at, size in enumerate(SIZES[bed]):
+                found = flat.get((bed, model, size))
+                if found is not None:
+                    lines.append(_point(bed, model, size, at, found, inner.get((bed, model, size))))
+        if lines:
+            head = (
+                "model, devices",
+                "HAP",
+                "ours",
+                "on fewer",
+                "machines virtual",
+                "DP-EV",
+                "DP-CP",
+                "ZeRO",
+                "experts",
+                "tensor",
+                "DP-EV / plan",
+                "DP-CP / plan",
+                "best baseline / plan",
+            )
+            parts.append(f"### Seconds a step on up to {words} (paper / ours)\n\n{markdown(head, lines)}")
+    ratios = [
+        min(_seconds(b) for b in f["baselines"].values() if b) / min(f["plan_s"], f["best_s"])
+        for f in (*flat.values(), *inner.values())
+        if any(f["baselines"].values())
+    ]
+    if ratios:
+        parts.append(
+            f"Of {len(ratios)} points (machines separate and virtual) a plan is above a baseline at {sum(r < 1 - 1e-9 for r in ratios)}; the least ratio of the best baseline to the plan is {min(ratios):.3f}.\n"
+        )
+    return "\n".join(parts)
+
+
+def _seconds(both: Sequence[float]) -> float:
+    return both[0]
+
+
+def _point(bed: str, model: str, size: int, at: int, found: Row, inner: Row | None) -> Sequence[str]:
+    theirs = paper.FIGURES[bed, model]
+    own = {n: _seconds(b) if b else None for n, b in found["baselines"].items()}
+    best = min((s for s in own.values() if s is not None), default=None)
+    plan = found["plan_s"]
+    hap = theirs["HAP"][at]
+
+    def beside(name: str, system: str) -> str:
+        if name not in own:
+            return ""
+        there = theirs[system][at] if system in theirs and not (name == "zero" and model == "bert_moe") else None
+        ours = "no room" if own[name] is None else number(own[name])
+        return f"{number(there)} / {ours}" if system in theirs and there is not None else ours
+
+    def ratio(name: str, system: str) -> str:
+        there = theirs[system][at] if system in theirs else None
+        said = f"{there / hap:.2f} / " if there is not None and hap is not None else ""
+        return said + (f"{own[name] / plan:.2f}" if own.get(name) is not None else "–")
+
+    fewer = f"{number(found['best_s'])}" if found["left_out"] else ""
+    return (
+        f"{TITLES[model]}, {size}",
+        number(hap),
+        number(plan),
+        fewer,
+        "" if inner is None else number(inner["plan_s"]),
+        *(beside(n, s) for n, s in SYSTEMS),
+        ratio("dp_even", "DP-EV"),
+        ratio("dp_proportional", "DP-CP"),
+        "–" if best is None else f"{best / plan:.2f}",
+    )
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def ablation(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        f = row["found"]
+        whole = f["all"]
+        at = [None if f[k] is None else 100 * whole / f[k] for k in ("dp_even", "program", "program_shares")] + [100.0]
+        steps = [at[0], *(None if b is None else b - (a or 0) for a, b in itertools.pairwise(at))]
+        theirs = paper.ABLATION[row["model"]]
+        shares_alone = "–" if f["shares"] is None else f"{100 * whole / f['shares']:.0f}"
+        lines.append(
+            (
+                TITLES[row["model"]],
+                *(f"{_whole(t)} / {_whole(o)}" for t, o in zip(theirs, steps, strict=True)),
+                shares_alone,
+            )
+        )
+    head = ("model", "DP-EV", "+ program", "+ shares", "+ collectives", "DP, shares alone")
+    return (
+        f"### What each part gives at 64 devices, in % of the full throughput (paper / ours)\n\n{markdown(head, lines)}"
+    )
+
+
+def _whole(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"
+
+
+def concurrent(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        f = row["found"]
+        apart = f["big"] + f["small"]
+        lines.append(
+            (
+                TITLES[row["model"]],
+                str(paper.CONCURRENT[row["model"]]),
+                f"{100 * f['all'] / apart:.0f}",
+                f"{100 * f['big'] / apart:.0f}",
+            )
+        )
+    head = ("model", "HAP, %", "ours, %", "the V100s' part, %")
+    return f"### One job on 64 devices, in % of what one on the V100s and one on the P100s do together\n\n{markdown(head, lines)}"
+
+
+def experts(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        f, count = row["found"], row["settings"]["experts"]
+        hap, padded = paper.EXPERTS.get(count, (None, None))
+        said = (
+            f"{padded / hap:.2f}"
+            if hap and padded
+            else f"{paper.EXPERTS_MOST[0]:.2f}"
+            if count == paper.EXPERTS_MOST[1]
+            else "–"
+        )
+        lines.append(
+            (
+                str(count),
+                f"{number(hap)} / {number(f['plan_s'])}",
+                f"{number(padded)} / {number(f['padded_s'])}",
+                f"{said} / {f['padded_s'] / f['plan_s']:.2f}",
+            )
+        )
+    head = ("experts", "uneven, s", "padded to a multiple of four, s", "ratio")
+    return f"### Uneven experts on 2 A100 and 2 P100 (paper / ours)\n\n{markdown(head, lines)}"
+
+
+def factors(rows: Sequence[Row]) -> str:
+    lines = [
+        (f"{r['number']:g}", *(number(r["found"][k]) for k in ("reduced_s", "gathered_s", "plan_s"))) for r in rows
+    ]
+    head = ("batch of each device", "gradients reduced, s", "or factors gathered (SFB), s", "the plan, s")
+    return f"### Sufficient factors: data parallelism of VGG19 on 8 devices\n\n{markdown(head, lines)}"
+
+
+def crossing(rows: Sequence[Row]) -> str:
+    f = rows[0]["found"]
+    lines = [(f"padded, {p:g}", f"{s:g}", f"{f['padded'][str(p)]:.2f}") for p, s in paper.PADDED.items()]
+    lines += [
+        ("grouped", "{:g} to {:g}".format(*paper.GROUPED), f"{f['grouped']:.2f}"),
+        ("they cross at", "{:g} to {:g}".format(*paper.CROSSING), f"{f['crossing']:.3f}"),
+    ]
+    head = ("all_gather, largest part", "paper, GB/s", "ours, GB/s")
+    return f"### Padded or grouped: 4 MB on four A100 in two machines\n\n{markdown(head, lines)}"
+
+
+def shares(rows: Sequence[Row]) -> str:
+    lines, signs = [], []
+    for row in rows:
+        even, speed = row["found"]["even"], row["found"]["by_speed"]
+        balance = even["compute_s"] / even["communication_s"]
+        signs.append((balance, even["cost_s"] / speed["cost_s"]))
+        lines.append(
+            (f"{row['number']:g}", f"{balance:.2f}", f"{1e3 * even['cost_s']:.0f}", f"{1e3 * speed['cost_s']:.0f}")
+        )
+    head = ("batch", "computing / communicating", "even, ms", "by speed, ms")
+    said = ", ".join(f"{r:g}: {e} and {s}" for r, s, e in paper.SHARES)
+    return (
+        f"### Even shares or shares by speed: BERT fully sharded on 2 A100 and 2 P100\n\n{markdown(head, lines)}\n"
+        f"Ours tie at {tie(signs)}, the paper's at {paper.SHARES_TIE}. Its transformer, computing / communicating: ms with even shares and by speed: {said}.\n"
+    )
+
+
+def tie(points: Iterable[tuple[float, float]]) -> str:
+    """Where the ratio of costs passes 1, on straight lines between the points."""
+    ordered = sorted(points)
+    for (x, a), (y, b) in itertools.pairwise(ordered):
+        if (a - 1) * (b - 1) <= 0 and a != b:
+            return f"{x + (y - x) * (1 - a) / (b - a):.2f}"
+    return "none of these"
+
+
+def synthesis(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        f, layers = row["found"], row["settings"]["layers"]
+        lines.append(
+            (
+                str(layers),
+                f"{reference.PUBLISHED_VIT.get(layers, 0):.2f}",
+                f"{f['settled_s']:.2f}",
+                f"{f['all_s']:.2f}",
+                f"{100 * f['gap']:.2f} %",
+            )
+        )
+    head = ("layers", "HAP (forward, no bound), s", "ours, shares settled, CPU s", "ours, with its proof, CPU s", "gap")
+    return f"### Synthesis: ViT by layers, 64 devices\n\n{markdown(head, lines)}"

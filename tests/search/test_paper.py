@@ -1,0 +1,86 @@
+"""The paper's evaluation in simulation, a small slice: no baseline is better anywhere, VGG19 at 32 GPUs, and the table that all of it goes into."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from benchmarks.paper import PAGE
+from benchmarks.paper_cases import SIZES, VIRTUAL, Case, cases, of_size
+from benchmarks.paper_measure import MEASURES, graph_of, point
+from benchmarks.paper_reference import FIGURES
+from benchmarks.paper_table import BEGIN, END, page
+
+CASES = [
+    Case("point", "vgg19", "paper_hetero", 32),
+    Case("point", "vit", "paper_homo", 8, settings={"layers": 1}),
+    Case("point", "bert", "paper_hetero", 16, VIRTUAL, {"layers": 1}),
+    Case("point", "bert_moe", "paper_homo", 8, settings={"layers": 2}),
+]
+
+
+@cache
+def found(case_name: str) -> dict[str, Any]:
+    case = next(c for c in CASES if c.name == case_name)
+    return point(case, None, gap=0.5)  # without the proof
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_no_baseline_is_better(case: Case) -> None:
+    row = found(case.name)
+    costs = {name: both[0] for name, both in row["baselines"].items() if both is not None}
+    assert costs and row["best_s"] <= row["plan_s"] <= min(costs.values()) * (1 + 1e-9)
+    assert ("expert_parallel" in row["baselines"]) == (case.model == "bert_moe")
+
+
+def test_vgg19_at_32() -> None:
+    """The paper's largest claim: 3.4 times as fast as data parallelism on 8 V100 and 24 P100."""
+    row, figures = found(CASES[0].name), FIGURES["paper_hetero", "vgg19"]
+    at = SIZES["paper_hetero"].index(32)
+    for name, system in (("dp_even", "DP-EV"), ("dp_proportional", "DP-CP")):
+        paper = figures[system][at] / figures["HAP"][at]  # type: ignore[operator]
+        assert paper > 3.4 and row["baselines"][name][0] / row["plan_s"] >= paper, name
+
+
+def test_testbeds_have_all_machines_at_every_size() -> None:
+    for name, sizes in SIZES.items():
+        for size in sizes:
+            cluster = of_size(name, size)[1]
+            assert len(cluster) == size and len({len(n.devices) for n in cluster.nodes}) == 1
+            assert len(cluster.nodes) == (8 if name == "paper_hetero" else 4)
+    kinds = [d.kind for d in of_size("paper_hetero", 32)[1].devices]
+    assert kinds.count("v100") * 3 == kinds.count("p100") == 24
+    with pytest.raises(ValueError, match="evenly"):
+        of_size("paper_hetero", 12)
+    with pytest.raises(ValueError, match="8 devices"):
+        of_size("paper_homo", 64)
+
+
+def test_models_are_the_papers() -> None:
+    """Millions (2^20) of parameters: 133, 54, 102, and 84 + 36 for each device."""
+    for model, millions in {"vgg19": 133, "vit": 54, "bert": 102, "bert_moe": 84 + 36 * 8}.items():
+        graph = graph_of(Case("point", model, "paper_hetero", 8))
+        parameters = sum(t.bytes // 4 for t in graph.of_kind("param"))
+        assert parameters / 2**20 == pytest.approx(millions, rel=0.015), model
+
+
+def test_rows_come_into_the_page() -> None:
+    rows = [{"name": c.name, **asdict(c), "found": found(c.name)} for c in CASES]
+    made = page(f"before\n{BEGIN}\nold\n{END}\nafter\n", rows)
+    assert made.startswith(f"before\n{BEGIN}\n") and made.endswith(f"{END}\nafter\n") and "old" not in made
+    assert "a plan is above a baseline at 0" in made and re.search(r"\| VGG19, 32 \| 0\.401 \|", made)
+    assert page(made, rows) == made
+    worse = [{**r, "found": {**r["found"], "plan_s": 9.0, "best_s": 9.0}} for r in rows]
+    assert "a plan is above a baseline at 4" in page(made, worse)
+
+
+def test_cases_have_names_of_their_own() -> None:
+    every = list(cases())
+    assert len({c.name for c in every}) == len(every) and {c.kind for c in every} == set(MEASURES)
+    assert replace(every[0], number=2).name != every[0].name
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count(BEGIN) == text.count(END) == 1
