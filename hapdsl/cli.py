@@ -24,6 +24,7 @@ VERBS = {
     "compare": "Put programs side by side and show what differs.",
     "why": "Say what other choices in a plan would cost.",
     "run": "Run a program on local processes.",
+    "checkpoint": "Look at checkpoints; export and import weights.",
     "profile": "Measure this cluster and write it down.",
     "import": "Make a model's text from a PyTorch module.",
     "expand": "Write a program over nodes as one over all their devices.",

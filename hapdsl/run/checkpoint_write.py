@@ -29,7 +29,7 @@ from hapdsl.run.context import DTYPES
 from hapdsl.run.fingerprint import fingerprint
 from hapdsl.run.pieces import ranges
 
-_HELP = "free some space or choose another folder; the checkpoints before this one are whole: --resume continues from the newest"
+_HELP = "free some space or choose another folder; checkpoints that were written before are whole: --resume goes on from the newest"
 _HASH_BYTES = 32
 
 
@@ -203,20 +203,23 @@ def together(failed: HapError | None) -> None:
         raise Elsewhere(int(flags.nonzero()[0]))
 
 
-def write_tensors(path: Path, own: Mapping[str, Tensor]) -> File:
-    """Write a file of tensors and bring it to the disk. Raises HapError HAP754."""
+def write_tensors(path: Path, own: Mapping[str, Tensor], shown: Path | None = None) -> File:
+    """Write a file of tensors and bring it to the disk; `shown` is its name for users. Raises HapError HAP754."""
     try:
+        path.touch()
+        mode = path.stat().st_mode & 0o777  # as this process makes files: safetensors makes them for their owner alone
         save_file(dict(own), path)
+        path.chmod(mode)
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
             found = hashlib.file_digest(stream, "sha256").hexdigest()
         return File(path.name, path.stat().st_size, found)
     except (OSError, SafetensorError) as problem:
-        raise unwritable(path, problem) from None
+        raise unwritable(shown or path, problem) from None
 
 
 def unwritable(path: Path, problem: Exception) -> HapError:
-    """A file of a checkpoint that can't be written."""
+    """A file of a checkpoint, or made of one, that can't be written."""
     reason = getattr(problem, "strerror", None) or str(problem).removeprefix("Error while serializing: ")
     return error("HAP754", f"{path} can't be written: {reason}", Span(str(path), 0, 0, 0, 0), _HELP, status=1)
 

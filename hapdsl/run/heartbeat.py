@@ -32,23 +32,29 @@ class Lost(HapError):
 
 
 class Beat:
-    """The heart of one rank, in a thread of its own with a connection of its own (a store serves one question at a time)."""
+    """The heart of one rank, in a thread of its own with a connection of its own (a store serves one question at a time).
 
-    def __init__(self, store: dist.TCPStore, rank: int) -> None:
+    `gone` is called in that thread when the store no longer answers: whoever started the ranks has ended.
+    """
+
+    def __init__(self, store: dist.TCPStore, rank: int, gone: Callable[[], None] = lambda: None) -> None:
         self._store: Any = _another(store)
         self._key = key(rank)
+        self._gone = gone
         self._end = threading.Event()
         self.answered = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        with suppress(RuntimeError):  # the store is gone, and with it who watches
-            while True:
+        try:
+            while not self._end.is_set():
                 self._store.add(self._key, 1)
                 self.answered = time.monotonic()
-                if self._end.wait(BEAT_S):
-                    break
+                self._end.wait(BEAT_S)
+        except RuntimeError:
+            if not self._end.is_set():
+                self._gone()
 
     def stop(self) -> None:
         """Beat no more. Doesn't wait for an answer that may never come."""
