@@ -46,7 +46,11 @@ def parse(text: str, file: str = "<text>") -> File:
 
     Raises HapError with up to MOST_ERRORS diagnostics (HAP100 to HAP119), in the order of the text.
     """
-    text = _clean(text, file)
+    return parse_with_braces(cleaned(text, file), file)[0]
+
+
+def parse_with_braces(text: str, file: str) -> tuple[File, dict[comments.Place, comments.Place]]:
+    """The tree of a `cleaned` text, and where the `{` of each block stands by where the block starts. Raises as `parse`."""
     with _lock:
         lark, builder = parser()
         builder.begin(file)
@@ -54,7 +58,7 @@ def parse(text: str, file: str = "<text>") -> File:
         found = sorted([*problems, *builder.problems], key=lambda d: (d.span.line, d.span.column))
         if found or tree is None:
             raise HapError(*found[:MOST_ERRORS])
-        return comments.attach(tree, text, builder.braces)
+        return comments.attach(tree, text, builder.braces), builder.braces
 
 
 def parse_file(path: str | Path) -> File:
@@ -106,7 +110,7 @@ def _nearby(file: Path) -> str:
     return f"is it {close[0]}?" if close else ""
 
 
-def _clean(text: str, file: str) -> str:
+def cleaned(text: str, file: str) -> str:
     """The text with one kind of line end. Raises HAP125 for a NUL."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     at = text.find("\0")
