@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hapdsl.commands.going import going, going_options
 from hapdsl.commands.output import Output, json_option
+from hapdsl.commands.running import reports, running, running_options
 from hapdsl.commands.truth import prepare, told, truth_options
 from hapdsl.lang.amounts import in_seconds
 
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="FILE")
 @click.option("--nproc", type=click.IntRange(1), metavar="N", help="Local processes; the program's devices where left out.")
 @click.option("--steps", type=click.IntRange(1), default=10, show_default=True, metavar="K", help="Steps to train in all, those before a checkpoint counted.")  # fmt: skip
-@click.option("--data", metavar="SOURCE", help="random, digits, FILE.npz or MODULE:FACTORY.  [default: random, or the checkpoint's]")
+@click.option("--data", metavar="SOURCE", help="random, digits, FILE.npz, FILE.safetensors or MODULE:FACTORY.  [default: random, or the checkpoint's]")
 @click.option("--seed", type=click.IntRange(0), help="Of parameters, data and dropout.  [default: 0, or the checkpoint's]")
 @going_options
 @truth_options
+@running_options
 @click.option("--reference", is_flag=True, help="Train the same model on one process as well and compare.")
 @click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
 @click.option("--allow", multiple=True, metavar="MODULE", help="A module whose functions operators may name as kernels; may be repeated.")  # fmt: skip
@@ -61,17 +61,19 @@ def command(
     devices = program.layout.devices
     from hapdsl.run.checkpoint import folder_of
     from hapdsl.run.replan import Survivor, train_on
-    from hapdsl.run.train import train, right_number  # torch takes seconds, so what is wrong above is said first
+    from hapdsl.run.train import right_number, train  # torch takes seconds, so what is wrong above is said first
 
+    how, log = running(out, kept)
     wished = going(seed, data, **kept)
     run = Survivor(bench, tree, program)
-    with _progress(out, steps) as progress:
+    with reports(out, steps, log) as tell:
         wishes: dict[str, Any] = {
             "steps": steps,
             "data": wished.data,
             "seed": wished.seed,
             "reference": reference,
-            "progress": progress,
+            "how": how,
+            "told": tell,
             "allow": frozenset(allow),
             "collect": False,
             "trace": prepare(bench, tree, trace, calibrate),
@@ -129,6 +131,12 @@ def _words(program: Program, found: RunResult, predicted: float | None) -> str:
         parts.append("  loss " + ", ".join(f"{found.loss[k]:.5g} at step {k + found.first_step}" for k in shown))
     for name, value in found.metrics.items():
         parts.append(f"  {name} {value:.5g}")
+    speed = f"{found.samples_s:.4g} samples/s" if found.samples_s is not None else ""
+    norm = f"norm of the gradients {found.grad_norm:.4g} at the end" if found.grad_norm is not None else ""
+    if speed or norm:
+        parts.append("  " + ", ".join(p for p in (speed, norm) if p))
+    if found.lines and found.lines[-1].get("skipped"):
+        parts.append(f"  {found.lines[-1]['skipped']} steps changed nothing: their gradients were too large for f16 (scale now {found.lines[-1]['scale']:g})")
     if found.reference_loss is not None:
         own = f" ({in_seconds(found.reference_step_s)} a step)" if found.reference_step_s is not None else ""
         said = []
@@ -139,23 +147,3 @@ def _words(program: Program, found: RunResult, predicted: float | None) -> str:
         nothing = "nothing to compare: no loss, no trained parameter (check --numeric compares outputs)"
         parts.append(f"  beside one process{own}: {', '.join(said) or nothing}")
     return "\n".join(parts)
-
-
-@contextmanager
-def _progress(out: Output, steps: int) -> Iterator[Callable[[int, float], None] | None]:
-    """A bar on a terminal's stderr. It draws in this thread only: the processes are forked from it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True, highlight=False)
-    if out.json or not console.is_terminal:
-        yield None
-        return
-    columns: tuple[Any, ...] = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"), TimeElapsedColumn())  # fmt: skip
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
-        task = bar.add_task("train", total=steps, loss="")
-
-        def show(done: int, loss: float) -> None:
-            bar.update(task, completed=done, loss=f"loss {loss:.4g}", refresh=True)
-
-        yield show
