@@ -147,7 +147,22 @@ class Passage:
         """Write a checkpoint where one is due; returns its folder. Raises HapError HAP754."""
         if self.writer is None or not self.on.due(step, self.steps):
             return None
-        return self.writer.save(step, self.rank.held)
+        return self.writer.save(step, self.rank.held, _extra(self.rank))
+
+
+def _extra(rank: Rank) -> dict[str, float]:
+    """State of the run that is no tensor of the model: the scale of f16 gradients, and how many steps have changed nothing."""
+    scale = rank.gradients.scale
+    found = {} if scale is None else {"scale": scale.value, "scale.good": float(scale.good)}
+    return {**found, "skipped": float(rank.clock.skipped)} if rank.clock.skipped or found else {}
+
+
+def _restore(rank: Rank, extra: Mapping[str, float]) -> None:
+    """Take these up again. A program that needs no scale has none; a checkpoint without one leaves the first."""
+    rank.clock.skipped = int(extra.get("skipped", 0))
+    scale = rank.gradients.scale
+    if scale is not None and "scale" in extra:
+        scale.value, scale.good, scale.skipped = extra["scale"], int(extra["scale.good"]), rank.clock.skipped
 
 
 def _verified(start: Checkpoint, rank: int, ranks: int) -> HapError | None:

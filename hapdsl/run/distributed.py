@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hapdsl import __version__
 from hapdsl.graph.program import Program, Value
 from hapdsl.lang.diagnostics import error
 from hapdsl.run import actions, levels
@@ -18,6 +19,7 @@ from hapdsl.run.actions import Action, Store
 from hapdsl.run.backends import GLOO, Backend, require
 from hapdsl.run.compiled import segments
 from hapdsl.run.context import Clock, dtypes_at
+from hapdsl.run.fingerprint import fingerprint
 from hapdsl.run.gradients import Gradients, chosen
 from hapdsl.run.groups import Group
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, lower
@@ -185,12 +187,8 @@ def groups(program: Program, rank: int, backend: Backend = GLOO) -> list[Group]:
 
 
 def agree(program: Program) -> None:
-    """Raises HapError HAP717 unless all ranks hold the same program for the same model and shares."""
-    digest = hashlib.blake2b(program.graph.fingerprint.encode(), digest_size=8)
-    for cls, cuts in sorted(program.layout.shares.items()):
-        digest.update(f"{cls}{sorted((axes, list(map(int, shares))) for axes, shares in cuts.items())}".encode())
-    for i in program.instructions:
-        digest.update(f"{i.op}{i.method}{i.axis}{i.dtype}{[*map(str, i.inputs)]}{[*map(str, i.outputs)]}".encode())
+    """Raises HapError HAP717 unless all ranks hold the same program for the same model and shares, in the same version of hapdsl."""
+    digest = hashlib.blake2b(f"{__version__} {fingerprint(program)}".encode(), digest_size=8)
     own = torch.tensor([int.from_bytes(digest.digest(), "little", signed=True)])
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(every, own)

@@ -14,6 +14,7 @@ from hapdsl.lang.diagnostics import HapError
 from hapdsl.run import checkpoint_read, lock
 from hapdsl.run.checkpoint import find, steps
 from hapdsl.run.checkpoint_write import Saving
+from hapdsl.run.how import How
 from hapdsl.run.launch import launch
 from hapdsl.run.train import train
 from tests.run.test_train import program_of
@@ -72,6 +73,19 @@ def test_another_program_goes_on_as_closely_as_floats_allow(base, whole, name, s
     for key, tensor in found.final.items():
         torch.testing.assert_close(tensor, whole.final[key], rtol=1e-9, atol=1e-12)
     assert found.loss_diff < 1e-12
+
+
+def test_the_scale_of_f16_goes_on(tmp_path):
+    """The first steps are too large for f16 and change nothing: scale and count of steps are state too."""
+    program, how = program_of("mlp_zero"), How(scale=2.0**22)
+    whole = train(program, 4, LAST, "digits", dtype=torch.float16, how=how)
+    train(program, 4, AT, "digits", dtype=torch.float16, how=how, saving=Saving(tmp_path, 2, 5))
+    extra = find(tmp_path).manifest.extra
+    assert 0 < extra["skipped"] < AT and extra["scale"] < 2.0**22
+    found = train(program, 4, LAST, "digits", dtype=torch.float16, how=How(), resume=tmp_path)
+    assert found.loss == whole.loss[AT:]
+    for name, tensor in found.final.items():  # Adam's squares are too small for f16, so some of it is no number
+        torch.testing.assert_close(tensor, whole.final[name], rtol=0, atol=0, equal_nan=True)
 
 
 def on_two(program, shares):
