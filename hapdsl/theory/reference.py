@@ -31,6 +31,7 @@ GROUPS = {
     "normalize": "Normalisation over batches and groups",
     "attention": "Attention, masks, rotary positions",
     "convolution": "Convolution, pooling, upsampling",
+    "choose": "Comparisons, choices, sums along a dim",
     "layout": "Moving elements about",
     "moe": "Mixtures of experts",
     "optimize": "Updates",

@@ -48,6 +48,8 @@ def one_hot_loss(z, label):
 
 
 # What each forward kernel must equal; gradients are compared with torch's autograd through these in test_rules.
+WORDS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+
 EXPECTED = {
     "matmul_nt": lambda x, w: F.linear(x, w),
     "matmul_tn": lambda x, g: torch.einsum("...k,...n->kn", x, g),
@@ -98,6 +100,12 @@ EXPECTED = {
     "clip_factor": lambda norm, limit, eps: (limit / (norm + eps)).minimum(torch.ones_like(norm)),
     "clip": lambda g, factor: g * factor.item(),
     "accumulate": lambda x: x,
+    **{n: lambda a, b=None, value=0, n=n: torch.from_numpy(getattr(np, WORDS[n])(a.numpy(), value if b is None else b.numpy())) for n in WORDS},
+    "where": lambda c, a, b: torch.from_numpy(np.where(c.numpy(), a.numpy(), b.numpy())),
+    "masked_fill": lambda x, mask, value: torch.from_numpy(np.where(mask.numpy(), value, x.numpy())),
+    "cumsum": lambda x, dim, direction: torch.from_numpy(np.flip(np.cumsum(np.flip(x.numpy(), dim), dim), dim).copy() if direction < 0 else np.cumsum(x.numpy(), dim)),
+    "flip": lambda x, dim: torch.from_numpy(np.flip(x.numpy(), dim).copy()),
+    "argmax": lambda x, dim: torch.from_numpy(np.argmax(x.numpy(), dim)),
     "running": lambda now, kept: now,
 }
 # Compared in tests of their own below.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hapdsl.run.kernels import (
     attention,
+    choose,
     convolution,
     imported,
     layout,
@@ -25,6 +26,7 @@ __all__ = [
     "KERNELS",
     "Kernel",
     "attention",
+    "choose",
     "convolution",
     "imported",
     "kernel",
