@@ -7,8 +7,8 @@ What holds of the completed program:
 - a written conversion is made, from the placement and by the method written; a pin's value comes up;
 - written shares are used as they are; classes without shares are free.
 
-Lines stand in the canonical order, not in the person's; a message of several operands may be parted or joined with
-others, and `free` is left out.
+Lines stand in the search's order, not in the person's, and what is written isn't moved from there to gain time; a message
+of several operands may be parted or joined with others, and `free` is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hapdsl.check.lines import PlacedLine, unrolled
 from hapdsl.check.values import Pattern, pattern_of
 from hapdsl.check.verify import Checked
 from hapdsl.cluster.hardware import Cluster
-from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL
+from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, Instruction
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
@@ -101,6 +101,7 @@ def complete(
             restriction=restriction,
             fixed=fixed,
             name=tree.name,
+            written=written(found),
         )
     except HapError as problem:
         if problem.diagnostics[0].code == "HAP602" and found:
@@ -108,6 +109,19 @@ def complete(
         raise
     made.program.cluster, made.program.model_args = tree.cluster or cluster.name, checked.program.model_args
     return made
+
+
+def written(found: Iterable[Decision]) -> Callable[[Instruction], bool]:
+    """Which instructions stand for lines that a person wrote, calls and conversions; these keep their order."""
+    calls = {d.tensor for d in found if d.kind == "call"}
+    conversions = {(d.tensor, d.target) for d in found if d.kind == "conversion"}
+
+    def is_written(instruction: Instruction) -> bool:
+        if instruction.node is not None:
+            return any(v.tensor in calls for v in instruction.outputs)
+        return any((v.tensor, v.placement[0]) in conversions for v in instruction.outputs) and bool(instruction.inputs)
+
+    return is_written
 
 
 # -- what is written -----------------------------------------------------------------

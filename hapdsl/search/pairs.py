@@ -10,15 +10,17 @@ import numpy as np
 
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.evaluate import Cost, evaluate
-from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.amounts import in_bytes
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.search.conversions import Conversions
+from hapdsl.search.inside import pricer_of
 from hapdsl.search.plan import Candidate
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of
 from hapdsl.search.structure import Choice, Structure
+
+LEADING = 16  # choices that are remembered as the fastest
 
 
 def shares_key(shares: Mapping[str, np.ndarray]) -> tuple[object, ...]:
@@ -55,18 +57,48 @@ class Pairs:
     `better` is called whenever there is a new best.
     """
 
-    def __init__(self, training: TrainingGraph, cluster: Cluster, objective: str, name: str, better: Callable[[], None]) -> None:
+    def __init__(
+        self, training: TrainingGraph, cluster: Cluster, objective: str, name: str, better: Callable[[], None]
+    ) -> None:
         self.training, self.cluster, self.objective, self.name, self.better = training, cluster, objective, name, better
         self.best: Pair | None = None
+        self.leading: dict[object, Pair] = {}  # by their choices, the fastest that were priced, whether they fit or not
         self.smallest_need: tuple[float, Cost] | None = None  # of what didn't fit: the least bytes over the limit
 
     def priced(self, choice: Choice, shares: Shares, scheduler: Scheduler) -> Pair:
-        return Pair(choice, shares, scheduler.seconds(choice, self.objective), scheduler, self.name)
+        pair = Pair(choice, shares, scheduler.seconds(choice, self.objective), scheduler, self.name)
+        self._lead(pair)
+        return pair
+
+    def _lead(self, pair: Pair) -> None:
+        worst = max(self.leading.items(), key=lambda item: item[1].seconds, default=None)
+        if worst is not None and len(self.leading) >= LEADING and pair.seconds >= worst[1].seconds:
+            return
+        key = pair.choice.key()
+        known = self.leading.get(key)
+        if known is not None:
+            if pair.seconds < known.seconds:
+                self.leading[key] = pair
+            return
+        if worst is not None and len(self.leading) >= LEADING:
+            del self.leading[worst[0]]
+        self.leading[key] = pair
+
+    def finalists(self, count: int) -> list[Pair]:
+        """The fastest pairs of different choices that fit, the best first."""
+        assert self.best is not None
+        found = [self.best]
+        for pair in sorted(self.leading.values(), key=lambda p: p.seconds):
+            if len(found) >= count:
+                break
+            if pair.choice.key() != self.best.choice.key() and pair.fits:
+                found.append(pair)
+        return found
 
     def under(self, choice: Choice, shares: Shares, structure: Structure) -> Pair:
         """Choices under other shares than they were found for."""
         layout = layout_of(shares, len(self.cluster))
-        pricer = Pricer(self.training, layout, self.cluster, structure.numbers)
+        pricer = pricer_of(self.training, layout, self.cluster, structure.numbers)
         conversions = Conversions(structure, layout, self.cluster, pricer)
         return self.priced(choice, shares, Scheduler(conversions))
 
@@ -112,4 +144,3 @@ class Pairs:
             help=f"the largest there: {largest}; lower the batch, or add memory",
             status=1,
         )
-

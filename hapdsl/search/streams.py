@@ -1,0 +1,298 @@
+"""An order for the overlapped cost: communication that hides behind compute.
+
+What counts is the order of each stream (compute, communication) by itself, so an order is two sequences. Four list schedules propose
+them: each stream takes, of what could start first, what stands first in the program, or what the longest chain of work waits for.
+That prefetches gathers and sends gradients as they appear. The best of the four and the given order is improved on its critical path: what
+waits there for its stream, though its operands are at hand, goes before what it waits for; then any task goes before what stands before it. Cost: a list schedule and a simulation each take
+O(tasks x (devices + what is ready at once)); there are at most WORK / tasks simulations, or 8.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+
+import numpy as np
+
+from hapdsl.search.order import Floats, Tasks
+
+WORK = 60_000  # tasks that are simulated in all, in MOST orders
+MOST = 200
+LEAST = 1e-9  # of the step: what a change must gain
+GRAIN = 1e-6  # of the longest chain: what waits for as much stands as it did
+CLOSE = 1e-3  # of the step: nearer to what any order takes isn't looked for
+
+
+def by_streams(tasks: Tasks) -> list[int]:
+    """An order of the tasks that is not above the given one in overlapped seconds."""
+    n = len(tasks)
+    start = list(range(n))
+    if not n:
+        return start
+    found = _Search(tasks)
+    floor = found.floor()
+    best = found.run(start)
+    for strict, rank in product((True, False), found.ranks()):
+        if best.seconds <= floor * (1 + CLOSE):
+            return best.order
+        made = found.run(found.listed(*rank, strict))
+        if made.seconds < best.seconds * (1 - LEAST):
+            best = made
+    return found.improved(best, floor).order
+
+
+@dataclass(frozen=True)
+class _Run:
+    """An order and when its tasks run; float arrays [devices]."""
+
+    order: list[int]
+    starts: list[Floats]
+    ends: list[Floats]
+    seconds: float
+
+
+class _Search:
+    def __init__(self, tasks: Tasks) -> None:
+        self.tasks = tasks
+        self.groups = [tasks.pricer.groups(tasks.lines[k].instruction.axis) for k in tasks.line_of]
+        self.zero: Floats = np.zeros(len(tasks.seconds[0]))
+        longest = [float(s.max()) for s in tasks.seconds]
+        self.behind = [0.0] * len(tasks)  # the longest chain of work that waits for a task
+        for t in reversed(range(len(tasks))):
+            self.behind[t] = max((self.behind[a] + longest[a] for a in tasks.after[t]), default=0.0)
+        self.left = max(8, min(MOST, WORK // len(tasks)))
+
+    def floor(self) -> float:
+        """What no order is below: the longest chain, all computing of a device, all messages."""
+        total = sum((s for s, c in zip(self.tasks.seconds, self.tasks.collective, strict=True) if not c), self.zero)
+        sent = sum((s for s, c in zip(self.tasks.seconds, self.tasks.collective, strict=True) if c), self.zero)
+        ends: list[float] = []
+        for t, seconds in enumerate(self.tasks.seconds):
+            least = float(seconds.min())
+            ends.append(least + max((ends[b] for b in self.tasks.before[t]), default=0.0))
+        return max(float(total.max()), float(sent.max()), max(ends))
+
+    # -- what an order takes ---------------------------------------------------------------
+
+    def run(self, order: Sequence[int]) -> _Run:
+        """The simulation of `hapdsl.cost.overlap`, over tasks."""
+        tasks, zero = self.tasks, self.zero
+        starts, ends = [zero] * len(tasks), [zero] * len(tasks)
+        free = [zero, zero]
+        for t in order:
+            stream = tasks.collective[t]
+            start = free[stream]
+            for b in tasks.before[t]:
+                if stream or tasks.collective[b]:
+                    start = np.maximum(start, ends[b])
+            if stream:
+                start = self.together(t, start)
+            starts[t] = start
+            free[stream] = ends[t] = start + tasks.seconds[t]
+        return _Run(list(order), starts, ends, float(max(free[0].max(), free[1].max())))
+
+    def together(self, t: int, ready: Floats) -> Floats:
+        groups = self.groups[t]
+        if len(groups) == 1:
+            return np.full_like(ready, ready.max())
+        start = np.empty_like(ready)
+        for group in groups:
+            start[group] = ready[group].max()
+        return start
+
+    # -- list schedules ----------------------------------------------------------------------
+
+    def ranks(self) -> list[tuple[list[float], list[float]]]:
+        """By which computing, and by which messages, are taken: the least first."""
+        stands = [float(t) for t in range(len(self.tasks))]
+        grain = GRAIN * max(self.behind) or 1.0
+        longest = [-float(round(behind / grain)) for behind in self.behind]
+        return [(stands, longest), (longest, longest), (stands, stands), (longest, stands)]
+
+    def listed(self, compute: list[float], messages: list[float], strict: bool = True) -> list[int]:
+        """What could start first is next; of several, the one of least rank. A part ends before the next one begins.
+
+        Not `strict`: on the devices that are free before the last one, waiting counts for nothing.
+        """
+        tasks, zero = self.tasks, self.zero
+        waits = [len(b) for b in tasks.before]
+        ends = [zero] * len(tasks)
+        free = [zero, zero]
+        order: list[int] = []
+        for part in sorted(set(tasks.part)):
+            streams = (_Ready(compute, strict), _Ready(messages, strict))
+            members = [t for t, p in enumerate(tasks.part) if p == part]
+            for t in members:
+                if not waits[t]:
+                    streams[tasks.collective[t]].add(t, self.arrival(t, ends))
+            for _ in members:
+                options = [s.next(free[k]) for k, s in enumerate(streams)]
+                moments = [
+                    np.inf if o is None else float(np.maximum(free[k], o[1]).max()) for k, o in enumerate(options)
+                ]
+                k = 0 if moments[0] < moments[1] else 1
+                chosen = options[k]
+                assert chosen is not None
+                t, arrival = chosen
+                streams[k].take(t)
+                start = np.maximum(free[k], arrival)
+                free[k] = ends[t] = (self.together(t, start) if k else start) + tasks.seconds[t]
+                order.append(t)
+                for a in tasks.after[t]:
+                    waits[a] -= 1
+                    if not waits[a] and tasks.part[a] == part:
+                        streams[tasks.collective[a]].add(a, self.arrival(a, ends))
+        return (
+            self.merged([t for t in order if not tasks.collective[t]], [t for t in order if tasks.collective[t]])
+            or order
+        )
+
+    def arrival(self, t: int, ends: list[Floats]) -> Floats:
+        """When the operands of a task are there."""
+        found = self.zero
+        for b in self.tasks.before[t]:
+            found = np.maximum(found, ends[b])
+        return self.together(t, found) if self.tasks.collective[t] else found
+
+    def merged(self, *streams: Sequence[int]) -> list[int] | None:
+        """Two sequences as one, near to the order of the program; None where each would wait for the other."""
+        tasks = self.tasks
+        waits = [len(b) for b in tasks.before]
+        at = [0, 0]
+        order = []
+        while at[0] < len(streams[0]) or at[1] < len(streams[1]):
+            heads = [s[k] for s, k in zip(streams, at, strict=True) if k < len(s)]
+            ready = [t for t in heads if not waits[t]]
+            if not ready:
+                return None
+            t = min(ready)
+            at[tasks.collective[t]] += 1
+            order.append(t)
+            for a in tasks.after[t]:
+                waits[a] -= 1
+        return order
+
+    # -- the critical path -------------------------------------------------------------------
+
+    def improved(self, best: _Run, floor: float) -> _Run:
+        """Changes on the critical path, then of any task, as long as one gains."""
+        found = True
+        while found and self.left and best.seconds > floor * (1 + CLOSE):
+            found = False
+            for streams in chain(self.changes(best), self.insertions(best)):
+                if not self.left:
+                    return best
+                order = self.merged(*streams)
+                if order is None:
+                    continue
+                self.left -= 1
+                made = self.run(order)
+                if made.seconds < best.seconds * (1 - LEAST):
+                    best, found = made, True
+                    break
+        return best
+
+    def insertions(self, run: _Run) -> Iterator[tuple[list[int], list[int]]]:
+        """Every task before the one before it in its stream, then before earlier ones."""
+        tasks = self.tasks
+        streams: tuple[list[int], list[int]] = ([], [])
+        for t in run.order:
+            streams[tasks.collective[t]].append(t)
+        for far in range(1, max(len(own) for own in streams)):
+            for k, own in enumerate(streams):
+                for at in range(far, len(own)):
+                    t = own[at]
+                    if tasks.part[own[at - far]] == tasks.part[t] and not set(tasks.before[t]) & set(
+                        own[at - far : at]
+                    ):
+                        changed = [*own[: at - far], t, *own[at - far : at], *own[at + 1 :]]
+                        yield (streams[0], changed) if k else (changed, streams[1])
+
+    def changes(self, run: _Run) -> list[tuple[list[int], list[int]]]:
+        """Each critical task that waits for its stream alone goes before all that it waits for there, or before the last of them."""
+        tasks = self.tasks
+        streams: tuple[list[int], list[int]] = ([], [])
+        place = [0] * len(tasks)
+        for t in run.order:
+            own = streams[tasks.collective[t]]
+            place[t] = len(own)
+            own.append(t)
+        t = max(range(len(tasks)), key=lambda k: (float(run.ends[k].max()), -k))
+        device = int(run.ends[t].argmax())
+        found = []
+        block: list[int] = []  # tasks of one stream that follow each other on the path, the last first
+
+        def moved(t: int, to: int) -> None:
+            own = streams[tasks.collective[t]]
+            if tasks.part[own[to]] != tasks.part[t]:
+                return
+            changed = [*own[:to], t, *own[to : place[t]], *own[place[t] + 1 :]]
+            found.append((streams[0], changed) if tasks.collective[t] else (changed, streams[1]))
+
+        while True:
+            start = run.starts[t][device]
+            own = streams[tasks.collective[t]]
+            previous = own[place[t] - 1] if place[t] else None
+            if tasks.collective[t] and start > 0:  # the device that it waits for
+                device = self.latest(t, previous, run, device)
+            cause = self.cause(t, previous, run, device, start)
+            if cause is None:
+                break
+            if cause == previous and previous not in tasks.before[t]:
+                moved(t, place[previous])
+                for first in block[-1:]:
+                    moved(first, place[previous])
+                if not block:
+                    block = [t]
+                else:
+                    moved(block[0], place[previous])
+            else:
+                block = []
+            t = cause
+        return found
+
+    def latest(self, t: int, previous: int | None, run: _Run, device: int) -> int:
+        group = next(g for g in self.groups[t] if device in g)
+        found = [*self.tasks.before[t], *([] if previous is None else [previous])]
+        return max(group, key=lambda d: max((float(run.ends[b][d]) for b in found), default=0.0))
+
+    def cause(self, t: int, previous: int | None, run: _Run, device: int, start: float) -> int | None:
+        """What a task waits for on a device: an operand, else what its stream does before it."""
+        found = [b for b in self.tasks.before[t] if run.ends[b][device] >= start > 0]
+        if found:
+            return max(found, key=lambda b: (float(run.ends[b][device]), b))
+        return previous if previous is not None and start > 0 else None
+
+
+class _Ready:
+    """Tasks of one stream whose predecessors all have their times."""
+
+    def __init__(self, rank: list[float], strict: bool) -> None:
+        self.rank, self.strict = rank, strict
+        self.waiting: dict[int, Floats] = {}
+        self.here: list[tuple[float, int]] = []  # operands are there before the stream is free, a heap
+        self.arrivals: dict[int, Floats] = {}
+
+    def add(self, t: int, arrival: Floats) -> None:
+        self.waiting[t] = self.arrivals[t] = arrival
+
+    def next(self, free: Floats) -> tuple[int, Floats] | None:
+        latest = free if self.strict else free.max()
+        for t in [t for t, arrival in self.waiting.items() if (arrival <= latest).all()]:
+            del self.waiting[t]
+            heapq.heappush(self.here, (self.rank[t], t))
+        if self.here:
+            t = self.here[0][1]
+        elif self.waiting:
+            t = min(self.waiting, key=lambda k: (float(np.maximum(self.waiting[k] - free, 0.0).max()), self.rank[k], k))
+        else:
+            return None
+        return t, self.arrivals[t]
+
+    def take(self, t: int) -> None:
+        if self.here and self.here[0][1] == t:
+            heapq.heappop(self.here)
+        else:
+            del self.waiting[t]
