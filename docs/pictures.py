@@ -58,6 +58,11 @@ def hapdsl(*arguments: object) -> None:
     subprocess.run([sys.executable, "-m", "hapdsl.cli", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
 
 
+def cluster() -> None:
+    """The paper's testbed."""
+    hapdsl("draw", "programs/clusters/paper_hetero.hap", "-o", PICTURES / "cluster.svg")
+
+
 def plans() -> None:
     """The plan of the README's tour, and its time line."""
     with tempfile.TemporaryDirectory() as folder:
@@ -71,6 +76,7 @@ def main() -> None:
     """Draw everything."""
     PICTURES.mkdir(exist_ok=True)
     choices()
+    cluster()
     plans()
 
 

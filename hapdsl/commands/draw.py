@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", required=True, metavar="OUT", help="A .dot, .svg or .png picture, or the .json timeline of a program (for chrome://tracing or Perfetto).")  # fmt: skip
 @click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
 @click.option("--model", metavar="NAME", help="Draw a model's training graph instead.")
+@click.option("--cluster", metavar="NAME", help="Draw a cluster's nodes and links instead.")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
 @click.option("--on", metavar="CLUSTER", help="Another cluster for the costs: a NAME in FILE, a file, or FILE:NAME.")
 @click.option("--timeline", "time", type=click.Choice(["overlap", "sync"]), help="Draw when things happen: .svg is a Gantt chart with idle time marked, .json a trace.")  # fmt: skip
@@ -32,14 +33,15 @@ def command(
     output: str,
     name: str | None,
     model: str | None,
+    cluster: str | None,
     settings: tuple[str, ...],
     on: str | None,
     time: str | None,
 ) -> int:
-    """Draw the program of FILE, or the training graph of its model.
+    """Draw the program of FILE, or the training graph of its model, or its cluster.
 
     With --timeline: when each device computes and communicates, and when it is idle.
-    Colours are placements, collectives have a shape of their own, layers are boxes. Without Graphviz's dot the .dot is written.
+    Colours are placements, collectives have a shape of their own, layers are boxes; what a step waits for has a red border. Without Graphviz's dot the .dot is written.
     """
     from hapdsl.lang.diagnostics import Report
     from hapdsl.workbench import Workbench
@@ -48,7 +50,9 @@ def command(
     report = Report()
     if time is not None and (model is not None or settings):
         raise click.UsageError("a model has no timeline: draw a program")
-    if model is None and name is None and time is None and not bench.programs() and bench.bundle.models:
+    if cluster is not None or not (bench.programs() or bench.bundle.models or model or settings or name or time):
+        files = _cluster(bench, cluster, output, report)
+    elif model is None and name is None and time is None and not bench.programs() and bench.bundle.models:
         files = _model(bench, None, settings, output, report)
     elif model is not None or settings:
         files = _model(bench, model, settings, output, report)
@@ -65,6 +69,12 @@ def _model(bench: Workbench, name: str | None, settings: tuple[str, ...], output
 
     node = bench.model(name)
     return draw_graph(bench.graph(node.name, read_settings(node, settings)), output, report=report)
+
+
+def _cluster(bench: Workbench, name: str | None, output: str, report: Report) -> list[Path]:
+    from hapdsl.draw.program import draw_cluster
+
+    return draw_cluster(bench.cluster(name), output, report=report)
 
 
 def _program(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hapdsl.cost.evaluate import Cost
+from hapdsl.draw.critical import critical_path
 from hapdsl.draw.fold import Folded, Key, Turn, fold, unfolded
 from hapdsl.draw.picture import Box, Cluster, Edge, Picture, to_dot
 from hapdsl.draw.words import shares_in_words
@@ -50,6 +51,7 @@ class Drawing:
 
     def __init__(self, program: Program, cost: Cost | None = None) -> None:
         self.program, self.cost, self.graph = program, cost, program.graph
+        self.critical = frozenset(() if cost is None else critical_path(program, cost))
         self.items: list[_Item] = []
         self.reads: list[list[int]] = []  # per item, the items it reads
         self.collect()
@@ -90,6 +92,8 @@ class Drawing:
         drawn = [k for k in range(len(self.items)) if folded.shown[k] == k][:MOST_BOXES]
         box_of = {k: n for n, k in enumerate(drawn)}
         boxes = [self.box(k, folded.alike.get(k, 1)) for k in drawn]
+        for k in {folded.shown[k] for k, item in enumerate(self.items) if item.number in self.critical} & box_of.keys():
+            boxes[box_of[k]] = replace(boxes[box_of[k]], marked=True)
         edges = self.edges(folded, box_of)
         self.stand_ins(folded, box_of, boxes, edges)
         edges += _in_rows(boxes, edges)
@@ -121,6 +125,7 @@ class Drawing:
         if self.cost is not None:
             facts.append(f"{in_seconds(self.cost.sync_s)} synchronous, {in_seconds(self.cost.overlap_s)} overlapped")
             facts.append(f"at most {in_bytes(float(self.cost.memory_bytes.max(initial=0)))} on a device")
+            facts.append("bordered red: what the step waits for")
         return (" · ".join(facts), *(f"shares {line}" for line in shares_in_words(self.program)))
 
     def legend(self, drawn: Sequence[int]) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import graphviz
 
 FONT = "Helvetica,Arial,sans-serif"
-INK, QUIET, LINE = "#1f2937", "#6b7280", "#9ca3af"
+INK, QUIET, LINE, MARK = "#1f2937", "#6b7280", "#9ca3af", "#c81e1e"
 # Above this many boxes dot's best splines take long, so lines are drawn straight.
 SPLINES_UP_TO = 250
 
@@ -20,7 +20,7 @@ class Box:
     """One node. `title` is set in bold over the smaller `lines`; two `colours` run into each other.
 
     `weight` (bytes) makes a box wider; `group` is the path of clusters it stands in, outermost first. A `dashed` box stands for
-    something drawn elsewhere.
+    something drawn elsewhere, a `marked` one has a border that is seen from afar.
     """
 
     title: str
@@ -30,6 +30,7 @@ class Box:
     weight: float = 0.0
     group: tuple[str, ...] = ()
     dashed: bool = False
+    marked: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ def _box(box: Box) -> dict[str, str]:
         # From a kilobyte on, every factor of ten adds to the width.
         found["width"] = f"{1.6 + 0.4 * max(0.0, math.log10(box.weight / 1024)):.2f}"
         found |= {"margin": "0,0", "penwidth": "1.6", "color": "#4b5563"}
+    if box.marked:
+        found |= {"penwidth": "2.4", "color": MARK}
     if box.dashed:
         found["style"] = "filled,dashed"
     return found

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import graphviz
 
+from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.evaluate import Cost
 from hapdsl.draw.dot import program_dot
 from hapdsl.draw.gantt import gantt_svg
+from hapdsl.draw.topology import cluster_dot
 from hapdsl.draw.trace import trace_text
 from hapdsl.draw.training import graph_dot
 from hapdsl.graph.program import Program
@@ -55,6 +57,14 @@ def draw_graph(graph: TrainingGraph, path: str | Path, *, report: Report | None 
     if target.suffix == ".json":
         raise error("HAP812", "a model has no timeline", _at(target), "draw a program, or a .svg")
     return _draw(lambda: graph_dot(graph), target, report)
+
+
+def draw_cluster(cluster: Cluster, path: str | Path, *, report: Report | None = None) -> list[Path]:
+    """Write a drawing of a cluster's nodes and links; like `draw_graph`."""
+    target = _target(path)
+    if target.suffix == ".json":
+        raise error("HAP812", "a cluster has no timeline", _at(target), "draw a program, or a .svg")
+    return _draw(lambda: cluster_dot(cluster), target, report)
 
 
 def _target(path: str | Path) -> Path:

@@ -1,0 +1,52 @@
+"""Clusters drawn, and the chain of instructions that a step waits for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hapdsl.cli import main
+from hapdsl.draw.critical import critical_path
+from hapdsl.draw.topology import cluster_dot
+from hapdsl.workbench import Workbench
+
+GOLDEN = Path(__file__).parent / "golden"
+PROGRAMS = Path(__file__).parents[2] / "programs"
+
+
+@pytest.mark.parametrize("name", ["paper_hetero", "digits"])
+def test_golden(name: str) -> None:
+    found = cluster_dot(Workbench(PROGRAMS / "clusters" / f"{name}.hap").cluster())
+    assert found == (GOLDEN / f"{name}.dot").read_text(encoding="utf-8")
+
+
+def test_equal_nodes_are_drawn_once_and_others_are_not() -> None:
+    text = (
+        "cluster mixed {\n    device a { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }\n"
+        "    node two = 2 * a over { bandwidth = 3 GB/s, latency = 1 us }\n    node one = 1 * a\n"
+        "    network 3 * two, 1 * one over { bandwidth = 1 GB/s, latency = 5 us, switch = 2 GB/s }\n}\n"
+    )
+    found = cluster_dot(Workbench("mixed.hap", text).cluster())
+    assert "two.0  ×3" in found and "7 devices of 1 kind in 4 nodes" in found
+    assert "all together 2 GB/s" in found and found.count("link of each device") == 1
+
+
+def test_a_file_of_clusters_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "c.dot"
+    assert main(["draw", str(PROGRAMS / "clusters" / "two_kinds.hap"), "-o", str(out)]) == 0
+    assert "two_kinds" in out.read_text(encoding="utf-8")
+    assert main(["draw", str(PROGRAMS / "clusters" / "two_kinds.hap"), "-o", str(tmp_path / "c.json")]) == 2
+    assert "HAP812" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["mlp_megatron", "mlp_zero", "layer_megatron", "layer_sfb", "mesh"])
+def test_a_critical_path_has_no_gaps(name: str) -> None:
+    bench = Workbench(PROGRAMS / "plans" / f"{name}.hap")
+    checked, _, cost = bench.cost(bench.program(None))
+    path = critical_path(checked.program, cost)
+    spent = [cost.ends_s[k] - cost.starts_s[k] for k in path]
+    assert float(np.sum([s.max() for s in spent])) >= cost.overlap_s * (1 - 1e-6)  # nothing else explains the whole step
+    assert float(cost.ends_s[path[-1]].max()) == pytest.approx(cost.overlap_s)
+    assert path == sorted(path) and float(cost.starts_s[path[0]].min()) == 0.0
