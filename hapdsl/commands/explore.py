@@ -1,4 +1,4 @@
-"""`hapdsl explore FILE`"""
+"""`hapdsl explore [TRACE] FILE`"""
 
 from __future__ import annotations
 
@@ -9,15 +9,26 @@ from hapdsl.commands.settings import read_settings
 
 
 @click.command("explore")
-@click.argument("file", metavar="FILE")
+@click.argument("files", metavar="[TRACE] FILE", nargs=-1, required=True)
 @click.option("--model", metavar="NAME", help="The model, where FILE has several.")
 @click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's.")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
 @click.pass_obj
-def command(out: Output, file: str, model: str | None, cluster: str | None, settings: tuple[str, ...]) -> int:
-    """Open FILE in the explorer: plans, programs, costs, and an editor that checks as you type."""
-    from hapdsl.explore import explore
-    from hapdsl.workbench import Workbench
+def command(out: Output, files: tuple[str, ...], model: str | None, cluster: str | None, settings: tuple[str, ...]) -> int:
+    """Open FILE in the explorer: plans, programs, costs, and an editor that checks as you type.
 
-    values = read_settings(Workbench(file).model(model), settings) if settings else {}
-    return explore(file, model=model, cluster=cluster, settings=values)
+    TRACE (a .json of `hapdsl run FILE --trace TRACE`) is shown beside what was predicted.
+    """
+    from hapdsl.explore import explore
+
+    traces = [f for f in files if f.endswith(".json")]
+    others = [f for f in files if not f.endswith(".json")]
+    if len(others) != 1 or len(traces) > 1:
+        raise click.UsageError("name one FILE, and at most one trace (.json) of a run of it")
+    file, trace = others[0], traces[0] if traces else None
+    values = {}
+    if settings:
+        from hapdsl.workbench import Workbench
+
+        values = read_settings(Workbench(file).model(model), settings)
+    return explore(file, model=model, cluster=cluster, settings=values, trace=trace)

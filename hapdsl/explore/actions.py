@@ -49,6 +49,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("focus_editor", "Go to the program", "Move to the editor", "Panes", (), ("2",)),
     Action("focus_detail", "Go to the inspector", "Move to the panel about the line", "Panes", (), ("3",)),
     Action("focus_alternatives", "Go to the alternatives", "What else the line could be, with prices; enter takes one", "Panes", ("ctrl+o",), ("4", "a"), footer="Alternatives"),
+    Action("focus_timeline", "Go to the timeline", "Move to the timeline: arrows from instruction to instruction", "Panes", (), ("5",)),
+    Action("timeline", "Timeline", "When devices compute, communicate and wait, and what they hold; again to hide it", "View", ("f7",), ("t",), footer="Timeline"),
     Action("summary", "Summary", "What the plan does, in words; again for the program", "View", ("f6",), ("s",), footer="Summary"),
     Action("shares", "Shares", "Who takes how much of each class, to be changed; with what a unit is worth", "View", (), ("h",)),
     Action("theme", "Theme…", "Choose colours", "View"),

@@ -8,13 +8,14 @@ from typing import Any
 
 from hapdsl.explore import disk
 from hapdsl.explore.beside import Beside
+from hapdsl.explore.clocking import Clocking
 from hapdsl.explore.dealing import Dealing
 from hapdsl.explore.editing import Editing
 from hapdsl.explore.state import Document, Session
 from hapdsl.explore.viewing import Viewing
 
 
-class ExploreApp(Editing, Dealing, Beside, Viewing):
+class ExploreApp(Editing, Dealing, Clocking, Beside, Viewing):
     """Every action of the registry is a method of one of these."""
 
 
@@ -26,8 +27,10 @@ def session_of(path: str | Path) -> Session:
     return session
 
 
-def run(path: str, model: str | None = None, cluster: str | None = None, settings: dict[str, Any] | None = None) -> int:
-    """Open `path` in the explorer; returns the exit status.
+def run(
+    path: str, model: str | None = None, cluster: str | None = None, settings: dict[str, Any] | None = None, trace: str | None = None
+) -> int:
+    """Open `path` in the explorer, with a measured `trace` if one is given; returns the exit status.
 
     Raises HapError: HAP120 to HAP123 for a file that can't be read, HAP820 where there is no terminal.
     """
@@ -36,6 +39,6 @@ def run(path: str, model: str | None = None, cluster: str | None = None, setting
         from hapdsl.lang.diagnostics import error
 
         raise error("HAP820", "the explorer needs a terminal", help="hapdsl check, cost and plan answer without one")
-    app = ExploreApp(session, model, cluster, settings)
+    app = ExploreApp(session, model, cluster, settings, trace=trace)
     app.run()
     return app.return_code or 0

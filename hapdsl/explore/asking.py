@@ -19,6 +19,7 @@ Waiting = Callable[[], bool]
 SHORT = {
     "line": "inspecting.inspect",
     "overview": "overview.overview",
+    "timeline": "timing.timeline",
     "take": "advising.take",
     "shares": "sharing.table",
     "unit_prices": "sharing.prices",

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from hapdsl.explore.inquiries import ADVISER
-from hapdsl.explore.looking import Looking, trouble
-from hapdsl.explore.state import PROVEN
+from hapdsl.explore.looking import Looking, Subject, trouble
 from hapdsl.explore.widgets.dialogs import Ask
 from hapdsl.explore.widgets.shares import Shares
 from hapdsl.explore.work import Answered
 
 SHARES = "shares"
-Subject = tuple[str, int, str]
 
 
 class Dealing(Looking):
@@ -20,17 +18,6 @@ class Dealing(Looking):
 
     dealt: tuple[Subject, dict[str, Any]] | None = None
     worth: tuple[Subject, list[dict[str, Any]]] | None = None
-
-    def subject(self) -> Subject | None:
-        """The program on the screen, where it is proven and priced."""
-        plan = self.session.plan
-        if plan is None:
-            return None
-        document = self.session.documents[plan.document]
-        now = None if document.checking or document.analysis is None else document.analysis.program(plan.program)
-        if now is None or now.state != PROVEN or now.sync_s is None:
-            return None
-        return (document.key, document.version, plan.program)
 
     def action_shares(self) -> None:
         self.toggle_view(SHARES)

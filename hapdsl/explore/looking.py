@@ -14,7 +14,8 @@ from hapdsl.explore.widgets.words import Words
 from hapdsl.explore.work import Answered
 from hapdsl.lang.amounts import in_seconds
 
-Place = tuple[str, int, str, int]  # document, version, program, line
+Subject = tuple[str, int, str]  # document, version, program
+Place = tuple[str, int, str, int]  # with a line
 RESTS = 0.15  # seconds that the cursor stays before a line is asked about
 ASKS = 0.6  # and before its alternatives are
 
@@ -36,6 +37,17 @@ class Looking(Shell):
         if document.checking or priced is None or document.state(priced.name) != PROVEN or priced.sync_s is None:
             return None
         return (document.key, document.version, priced.name, line)
+
+    def subject(self) -> Subject | None:
+        """The program on the screen, where it is proven and priced."""
+        plan = self.session.plan
+        if plan is None:
+            return None
+        document = self.session.documents[plan.document]
+        now = None if document.checking or document.analysis is None else document.analysis.program(plan.program)
+        if now is None or now.state != PROVEN or now.sync_s is None:
+            return None
+        return (document.key, document.version, plan.program)
 
     def refresh_detail(self) -> None:
         """The panel says at once what is known, and asks for the rest when the cursor rests."""

@@ -26,6 +26,7 @@ from hapdsl.explore.widgets.compare import Compare
 from hapdsl.explore.widgets.editor import ProgramEditor, TextPane
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.widgets.shares import Shares
+from hapdsl.explore.widgets.timeline import Timeline
 from hapdsl.explore.widgets.whatif import WhatIf
 from hapdsl.explore.widgets.words import Words
 from hapdsl.explore.work import Answered, Checked, Formatted, News, Rewritten, Searching, Trouble, Work
@@ -34,6 +35,7 @@ from hapdsl.lang.amounts import in_seconds
 
 DEBOUNCE = 0.12  # seconds from the last key to the check
 WIDE = 140  # columns from which the panes stand side by side
+TALL = 36  # lines from which the timeline is there at once
 PROGRAM, SUMMARY = "texts", "summary"
 
 
@@ -48,7 +50,7 @@ def _bindings() -> list[BindingType]:
 
 
 class Shell(App[int]):
-    """`search`: whether a plan is looked for at once; `summary`: whether it opens with it; `connect` starts helpers."""
+    """`search`: whether a plan is looked for at once; `summary`: whether it opens with it; `trace`: a measured step to show; `connect` starts helpers."""
 
     CSS_PATH = Path(__file__).with_name("explore.tcss")
     TITLE = "hapdsl explore"
@@ -66,12 +68,14 @@ class Shell(App[int]):
         connect: Connect = Subprocess,
         search: bool = True,
         summary: bool = True,
+        trace: str | None = None,
     ) -> None:
         super().__init__()
         self.session = session
         self.search_at_once, self.summary_first = search, summary
         self.work = Work(session, model, cluster, settings or {}, connect, self._hear, self._miss)
         self.saving = Saving(self)
+        self.trace = trace  # a file whose measured step is laid over the predicted one
         self.haste = 1.0  # what waits are multiplied by
         self.panes: dict[str, TextPane] = {}
         self.shown: tuple[str, str] | None = None
@@ -91,6 +95,7 @@ class Shell(App[int]):
             with Vertical(id="side"):
                 yield Words(id="detail")
                 yield Alternatives(id="alternatives")
+        yield Timeline(id="timeline")
         yield Footer()
 
     def more_views(self) -> Iterator[Widget]:
@@ -100,6 +105,7 @@ class Shell(App[int]):
         yield WhatIf(id="whatif")
 
     async def on_mount(self) -> None:
+        self.query_one(Timeline).display = self.trace is not None or (self.size.width >= WIDE and self.size.height >= TALL)
         self.theme_changed_signal.subscribe(self, lambda _: self._recolour())
         await self._show_document(self.session.main)
         if self.summary_first:

@@ -117,6 +117,7 @@ class CostMargin(Widget):
         self.old: set[int] = set()
         self.total = 0.0
         self.marks: Mapping[int, list[Finding]] = {}
+        self.ran: Mapping[int, float] = {}  # seconds that lines were measured to take
 
     def on_mount(self) -> None:
         self.watch(self.editor, "scroll_y", self._scrolled, init=False)
@@ -143,7 +144,18 @@ class CostMargin(Widget):
         cost = self.costs.get(line)
         words = in_seconds(cost.seconds) if cost is not None and cost.seconds > 0 else ""
         style = base + self._shade(cost.seconds if cost is not None else 0.0, line in self.old, dark)
-        return Strip([Segment(sign, sign_style), Segment(f"{words:>{self.size.width - 3}} ", style)], self.size.width)
+        parts = [Segment(sign, sign_style), Segment(f"{words:>8} ", style)]
+        if self.ran:
+            ran = self.ran.get(line, 0.0)
+            parts.append(Segment(f"{f'ran {in_seconds(ran)}' if ran > 0 else '':>13} ", base + self._shade(ran, False, dark)))
+        return Strip(parts).adjust_cell_length(self.size.width, base)
+
+    def measured(self, ran: Mapping[int, float]) -> None:
+        """Put what lines were measured to take beside what they should; nothing takes it away."""
+        if ran != self.ran:
+            self.ran = ran
+            self.styles.width = self.WIDTH + (14 if ran else 0)
+            self.refresh()
 
     def _shade(self, seconds: float, old: bool, dark: bool) -> Style:
         """What takes a fifth of the step stands out, what takes less than a hundredth is quiet; so is what is only remembered."""

@@ -46,4 +46,10 @@ VIEWS: dict[str, Explanation] = {
     "HAP820": Explanation(
         "no terminal", "`hapdsl explore` draws on a terminal and reads its keys; in a pipe or a job use `check`, `cost` and `plan`."
     ),
+    "HAP821": Explanation(
+        "no trace of this program",
+        "The explorer lays a measured trace beside the prediction, instruction by instruction, so that it must come from a run of this very program.",
+        "hapdsl explore other.trace.json plan.hap",
+        "hapdsl run plan.hap --trace plan.trace.json && hapdsl explore plan.trace.json plan.hap",
+    ),
 }

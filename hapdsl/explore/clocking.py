@@ -1,0 +1,78 @@
+"""The timeline beside the program: it follows the plan and the cursor, and the cursor follows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hapdsl.explore.looking import Looking, trouble
+from hapdsl.explore.widgets.timeline import Timeline
+from hapdsl.explore.work import Answered
+
+
+class Clocking(Looking):
+    """Predicted times, and those of `trace` beside them."""
+
+    timed: tuple[object, dict[str, Any]] | None = None
+    kind = "overlap"
+
+    def action_timeline(self) -> None:
+        """Show the timeline, or take it away."""
+        pane = self.query_one(Timeline)
+        pane.display = not pane.display
+        if pane.display:
+            pane.focus()
+        elif self.focused is pane:
+            self.editor.focus()
+        self.refresh_all()
+
+    def action_focus_timeline(self) -> None:
+        pane = self.query_one(Timeline)
+        pane.display = True
+        pane.focus()
+        self.refresh_all()
+
+    def refresh_all(self) -> None:
+        super().refresh_all()
+        if self.is_running and self.panes:
+            self._refresh_timeline()
+
+    def refresh_detail(self) -> None:
+        super().refresh_detail()
+        self._refresh_timeline()
+
+    def _refresh_timeline(self) -> None:
+        pane = self.query_one(Timeline)
+        if not pane.display:
+            return
+        line = self.editor.cursor_location[0] + 1
+        subject = self.subject()
+        if subject is None:
+            words = "being checked…" if self.session.document.checking else "only a proven program with a cluster has a timeline"
+            # The last one stays while a text is being checked.
+            pane.show(self.timed[1] if self.timed is not None and "rows" in self.timed[1] and self.session.document.checking else None, line, words)
+            return
+        key = (subject, self.kind, self.trace)
+        if self.timed is not None and self.timed[0] == key:
+            pane.show(self.timed[1] if "rows" in self.timed[1] else None, line, "" if "rows" in self.timed[1] else trouble(self.timed[1]))
+        elif not self.about("timeline", key):
+            document = self.session.documents[subject[0]]
+            self.work.inquiries.ask("timeline", "timeline", [(document, subject[2])], key, kind=self.kind, trace=self.trace)
+
+    async def heard_timeline(self, news: Answered) -> None:
+        if self.trace is not None and news.answer.get("findings") and "rows" not in news.answer:
+            self.tell(trouble(news.answer), "error")
+            if news.question.subject[2] == self.trace:
+                self.trace = None
+            return
+        self.timed = (news.question.subject, news.answer)
+        measured = news.answer.get("measured")
+        for key, pane in self.panes.items():
+            own = measured is not None and key == news.question.subject[0][0]
+            pane.margin.measured({int(line): s for line, s in measured["lines"].items()} if measured and own else {})
+
+    def on_timeline_picked(self, event: Timeline.Picked) -> None:
+        self.editor.go_to(event.line)
+
+    def on_timeline_kind(self) -> None:
+        self.kind = "sync" if self.kind == "overlap" else "overlap"
+        self.refresh_all()
