@@ -14,12 +14,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hapdsl.check.facts import Known
 from hapdsl.check.verify import Checked
 from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import Cost, evaluate
+from hapdsl.cost.pricing import Pricer
+from hapdsl.graph.program import Program
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Diagnostic, HapError
-from hapdsl.workbench import Workbench
+from hapdsl.lang.edited import EditedText
+from hapdsl.workbench import Workbench, settings_folder
 
 Floats = NDArray[np.float64]
 
@@ -78,6 +82,22 @@ class Reading:
         return not any(d.severity == "error" for d in self.diagnostics)
 
 
+@dataclass
+class _Kept:
+    """What is kept of one program: what its check found out, and its prices."""
+
+    known: Known = field(default_factory=Known)
+    pricer: Pricer | None = None
+
+    def pricer_for(self, program: Program, cluster: Cluster) -> Pricer:
+        """The pricer of the last time, where it still holds; else a new one, which shares the numbers of the same graph."""
+        last = self.pricer
+        if last is None or not last.fits(program, cluster):
+            numbers = last.numbers if last is not None and last.graph is program.graph else None
+            last = self.pricer = Pricer(program.graph, program.layout, cluster, numbers)
+        return last
+
+
 class Live:
     """One file in an editor. `path` is where it stands (imports are looked up beside it), `cluster` prices the programs that name none.
 
@@ -87,19 +107,42 @@ class Live:
     def __init__(self, path: str | Path, cluster: str | None = None) -> None:
         self.path = Path(path)
         self.cluster = cluster
+        self._edited = EditedText(str(self.path))
+        self._kept: dict[str, _Kept] = {}
+        self._bench: Workbench | None = None
+        self._stamps: dict[Path, object] = {}
+        self._of_blocks: tuple[Diagnostic, ...] = ()
 
     def update(self, text: str) -> Reading:
         """Read, check and price a text. Whatever is wrong with it is in the answer's diagnostics; raises nothing."""
-        findings: list[Diagnostic] = []
         try:
-            bench = Workbench(self.path, text)
+            tree = self._edited.parse(text)
+            for kept in self._kept.values():
+                kept.known.move(self._edited.moved)
+            bench = self._bench_of(text, tree)
             _ = bench.ops
         except HapError as stop:
             return Reading(text, tuple(dict.fromkeys(stop.diagnostics)))
-        self._blocks(bench, findings)
-        programs = tuple(self._program(bench, p, findings) for p in bench.programs())
+        findings = list(self._of_blocks)
+        trees = bench.programs()
+        self._kept = {p.name: self._kept.get(p.name) or _Kept() for p in trees}
+        programs = tuple(self._program(bench, p, findings) for p in trees)
         findings += bench.notes
+        if self._bench is not bench:
+            self._bench, self._stamps = bench, _stamps(bench)
         return Reading(text, tuple(dict.fromkeys(findings)), programs, bench)
+
+    def _bench_of(self, text: str, tree: nodes.File) -> Workbench:
+        """The last bench with this text, if all but programs is what it was, here and in the files that it has read; else a new one."""
+        last = self._bench
+        if last is not None and _all_but_programs(tree, last.bundle.main.tree) and _stamps(last) == self._stamps:
+            return last.renewed(text, tree)
+        bench = Workbench(self.path, text, tree)
+        _ = bench.ops
+        findings: list[Diagnostic] = []
+        self._blocks(bench, findings)
+        self._of_blocks = tuple(findings)
+        return bench
 
     @staticmethod
     def _blocks(bench: Workbench, findings: list[Diagnostic]) -> None:
@@ -119,8 +162,9 @@ class Live:
                 findings += stop.diagnostics
 
     def _program(self, bench: Workbench, tree: nodes.Program, findings: list[Diagnostic]) -> LiveProgram:
+        kept = self._kept[tree.name]
         try:
-            checked = bench.checked(tree)
+            checked = bench.checked(tree, known=kept.known)
         except HapError as stop:
             findings += stop.diagnostics
             return LiveProgram(tree, "wrong")
@@ -131,10 +175,28 @@ class Live:
             return LiveProgram(tree, "sketch", checked, note="a sketch leaves lines open, so it has no cost")
         try:
             cluster = bench.cluster_of(tree) or bench.cluster(self.cluster)
-            cost = evaluate(checked.program, cluster)
+            cost = evaluate(checked.program, cluster, kept.pricer_for(checked.program, cluster))
         except HapError as stop:
             return LiveProgram(tree, "proven", checked, note="; ".join(d.message for d in stop.diagnostics))
         return LiveProgram(tree, "proven", checked, cluster, cost)
+
+
+def _all_but_programs(new: nodes.File, old: nodes.File) -> bool:
+    """Are the files' other blocks and imports the same objects, so in the same places?"""
+    others = [[item for item in tree.items if not isinstance(item, nodes.Program)] for tree in (new, old)]
+    return len(others[0]) == len(others[1]) and all(a is b for a, b in zip(*others, strict=True))
+
+
+def _stamps(bench: Workbench) -> dict[Path, object]:
+    """When the other files that a bench has read, and the one that it would read by default, were written."""
+    found: dict[Path, object] = {}
+    for path in (*bench.others, settings_folder() / "cluster.hap"):
+        try:
+            seen = path.stat()
+            found[path] = (seen.st_mtime_ns, seen.st_size)
+        except OSError:
+            found[path] = None
+    return found
 
 
 def _line_costs(checked: Checked, cost: Cost) -> dict[int, LineCost]:

@@ -6,12 +6,14 @@ never writes; everything it can't do is a HapError.
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hapdsl.check.facts import Known
 from hapdsl.check.verify import Checked, verify
 from hapdsl.cluster import Cluster, guess, with_devices
 from hapdsl.cluster import build as build_cluster
@@ -38,13 +40,14 @@ GUESSED = "guessed"
 class Workbench:
     """One file with all that it imports.
 
-    `text` stands for the file's content where it isn't saved (an editor's). Raises HapError as `lang.load` does.
+    `text` stands for the file's content where it isn't saved (an editor's), `tree` is what it parses to, if that is at hand. Raises HapError as
+    `lang.load` does.
     `notes` collects warnings that concern the file as a whole.
     """
 
-    def __init__(self, path: str | Path, text: str | None = None) -> None:
+    def __init__(self, path: str | Path, text: str | None = None, tree: nodes.File | None = None) -> None:
         self.path = Path(path)
-        self.bundle: Bundle = load(path) if text is None else load_text(text, str(path), self.path.parent)
+        self.bundle: Bundle = load(path) if text is None else load_text(text, str(path), self.path.parent, tree)
         self.notes = Report()
         self._graphs: dict[tuple[object, ...], TrainingGraph] = {}
         self._clusters: dict[int, Cluster] = {}
@@ -59,6 +62,18 @@ class Workbench:
         for other in self._elsewhere.values():
             found.update(other.files)
         return found
+
+    def renewed(self, text: str, tree: nodes.File) -> Workbench:
+        """This bench with another text of its own file, in which only programs differ: what was built of all else is shared. Raises HapError HAP132."""
+        found = copy.copy(self)
+        found.bundle = self.bundle.with_main(text, tree)
+        return found
+
+    @property
+    def others(self) -> list[Path]:
+        """The other files that were read so far."""
+        bundles = (self.bundle, *self._elsewhere.values())
+        return [s.path for b in bundles for s in b.sources if s is not self.bundle.main]
 
     @property
     def where(self) -> Span:
@@ -211,14 +226,14 @@ class Workbench:
                 raise error("HAP206", f"model '{program.model}' has no parameter '{arg.name}'", arg.span, known)
         return self.graph(program.model, self.settings(program), train=not evaluates(program))
 
-    def checked(self, program: nodes.Program, on: str | None = None) -> Checked:
+    def checked(self, program: nodes.Program, on: str | None = None, known: Known | None = None) -> Checked:
         """The verifier's answer for one program; what is wrong is in its diagnostics. Raises HapError where there is no graph or cluster.
 
-        Of a good program over virtual devices `program` is its expansion over all devices.
+        Of a good program over virtual devices `program` is its expansion over all devices. `known` is what earlier checks of it found out.
         """
         cluster = self.cluster_of(program, on)
         graph = self.graph_of(program)
-        checked = verify(program, graph, positions(program, cluster))
+        checked = verify(program, graph, positions(program, cluster), known)
         checked.program.model_args = self.settings(program)
         if checked.ok and not checked.sketch:
             checked.program = spread(checked.program, cluster)

@@ -222,11 +222,11 @@ class Known:
         """Forget the lines that the program no longer has."""
         self._facts = self._now
 
-    def move(self, moved: Mapping[int, Written]) -> None:
+    def move(self, moved: Mapping[int, nodes.Statement]) -> None:
         """Lines stand elsewhere in the text now: by the id of the statement before, the same one at its new place."""
         for old, statement in moved.items():
             known = self._facts.pop(old, None)
-            if known is not None:
+            if known is not None and isinstance(statement, nodes.Line | nodes.Free | nodes.Pin | nodes.Rest):
                 facts = {key: found for key, fact in known[1].items() if (found := fact.at(statement)) is not None}
                 self._facts[id(statement)] = (statement, facts)
 

@@ -52,6 +52,11 @@ class Bundle:
         """The main file's own blocks of a kind, in the order of the text."""
         return [item for item in self.main.tree.items if isinstance(item, kind)]
 
+    def with_main(self, text: str, tree: nodes.File) -> Bundle:
+        """The same files with another text of the main one, which imports what it did. Raises HapError HAP132."""
+        main = Source(self.main.name, self.main.path, text, tree)
+        return _bundle(main, [main if source is self.main else source for source in self.sources])
+
 
 def load(path: str | Path) -> Bundle:
     """Read a file and what it imports, each file once, imports before what follows them.
@@ -70,10 +75,10 @@ def load(path: str | Path) -> Bundle:
     return _bundle(main, loader.sources)
 
 
-def load_text(text: str, file: str = "<text>", folder: str | Path = ".") -> Bundle:
-    """The same for a text that isn't saved (an editor's); imports are looked up from `folder`."""
+def load_text(text: str, file: str = "<text>", folder: str | Path = ".", tree: nodes.File | None = None) -> Bundle:
+    """The same for a text that isn't saved (an editor's); imports are looked up from `folder`. `tree` is what `parse` made of the text, if it is at hand."""
     loader = _Loader()
-    main = loader.add(text, Path(folder) / Path(file).name, file, ())
+    main = loader.add(text, Path(folder) / Path(file).name, file, (), tree)
     loader.report.raise_errors()
     assert main is not None
     return _bundle(main, loader.sources)
@@ -101,11 +106,11 @@ class _Loader:
             return None
         return self.add(text, path, name, chain)
 
-    def add(self, text: str, path: Path, name: str, chain: tuple[Path, ...]) -> Source | None:
+    def add(self, text: str, path: Path, name: str, chain: tuple[Path, ...], tree: nodes.File | None = None) -> Source | None:
         real = _real(path)
         self._done[real] = None
         try:
-            tree = parse(text, name)
+            tree = tree or parse(text, name)
         except HapError as problem:
             self.report.extend(problem.diagnostics)
             return None
