@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
             && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test check lint types contracts docs pytest bench theory pictures tutorial clean
+.PHONY: help demo test check lint types contracts docs pytest bench theory pictures tutorial fuzz coverage clean
 
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
@@ -17,6 +17,8 @@ help:
 	@echo 'make theory  write docs/theory.md, the reference of all operators, anew from their declarations'
 	@echo 'make pictures  draw every picture of the documentation anew'
 	@echo 'make tutorial  run the tutorial anew and write what its commands print into it'
+	@echo 'make fuzz    break texts for ten minutes (FUZZ=600 seconds) and look for anything but a diagnostic'
+	@echo 'make coverage  the tests once more, and which branches they take'
 	@echo 'make clean   remove what the above made'
 
 demo: $(VENV)/.demo
@@ -38,6 +40,14 @@ contracts:
 
 docs:
 	@$(BIN)/python docs/build_site.py
+
+FUZZ ?= 600
+fuzz:
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ)
+
+coverage:
+	@$(PIP) pytest-cov
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=hapdsl --cov-branch --cov-report=term:skip-covered
 
 tutorial:
 	$(BIN)/python docs/walk.py docs/tutorial.md
