@@ -67,11 +67,14 @@ def test_no_module_is_long() -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """hapdsl installed from its wheel, not editable, into a folder of its own."""
+    """hapdsl installed, not editable, into a folder of its own: from a wheel that was made from the sdist."""
     folder = tmp_path_factory.mktemp("wheel")
+    hatch = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(folder)]
+    subprocess.run(hatch, check=True, timeout=100, cwd=REPOSITORY, capture_output=True)
+    (source,) = folder.glob("hapdsl-*.tar.gz")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-qq"]
     subprocess.run(
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(REPOSITORY)], check=True, timeout=100
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)], check=True, timeout=100
     )
     (wheel,) = folder.glob("hapdsl-*.whl")
     subprocess.run([*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True, timeout=100)
@@ -84,7 +87,7 @@ def test_the_wheel_has_all_it_needs(installed: Path, tmp_path: Path) -> None:
 
     def call(*arguments: str) -> str:
         ran = subprocess.run(
-            [sys.executable, "-m", "hapdsl.cli", *arguments], capture_output=True, text=True, cwd=tmp_path, env=environment
+            [sys.executable, "-m", "hapdsl", *arguments], capture_output=True, text=True, cwd=tmp_path, env=environment
         )
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
