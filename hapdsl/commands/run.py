@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hapdsl.commands.going import going, going_options
 from hapdsl.commands.output import Output, json_option
-from hapdsl.commands.running import reports, running, running_options
+from hapdsl.commands.running import reports, running, running_options, said_once
 from hapdsl.commands.truth import prepare, told, truth_options
 from hapdsl.lang.amounts import in_seconds
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--allow", multiple=True, metavar="MODULE", help="A module whose functions operators may name as kernels; may be repeated.")  # fmt: skip
 @json_option
 @click.pass_obj
+@said_once
 def command(
     out: Output,
     file: str,
@@ -59,6 +61,7 @@ def command(
     program = bench.proven(tree).program
     predicted = _predicted(bench, tree)
     devices = program.layout.devices
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what goes wrong is said once, by us
     from hapdsl.run.checkpoint import folder_of
     from hapdsl.run.replan import Survivor, train_on
     from hapdsl.run.train import right_number, train  # torch takes seconds, so what is wrong above is said first

@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
 from hapdsl.commands.output import Output
-from hapdsl.lang.diagnostics import error
+from hapdsl.lang.diagnostics import HapError, error
 
 if TYPE_CHECKING:
     from hapdsl.run.how import How
@@ -75,6 +76,21 @@ def running(out: Output, kept: dict[str, Any]) -> tuple[How, str | None]:
 def first() -> bool:
     """Is this process the one that speaks? Under torchrun only the first rank does."""
     return os.environ.get("RANK", "0") == "0" or "WORLD_SIZE" not in os.environ
+
+
+def said_once(function: _Function) -> _Function:
+    """Under torchrun all processes find the same fault in a command line or a file: only the first one says it. What one rank finds it says itself."""
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except HapError as problem:
+            if first() or type(problem) is not HapError:
+                raise
+            return problem.status
+
+    return cast(_Function, call)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ conversions is compiled. Calls that read the clock stay eager (an update, dropou
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,18 +22,14 @@ TIMED = {"hapdsl.adam", "hapdsl.adamw", "hapdsl.dropout"}  # kernels that read t
 
 
 def available() -> None:
-    """Raises HapError HAP723 where torch.compile has nothing to compile with."""
-    from torch._inductor import config
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
-        names = [str(n) for n in (config.cpp.cxx if isinstance(config.cpp.cxx, tuple) else (config.cpp.cxx,)) if n]
+    """Raises HapError HAP723 where torch.compile has nothing to compile with: on a CPU it calls $CXX, or g++."""
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
         raise error(
-            "HAP723", f"there is no C++ compiler ({' or '.join(names)})", help="install g++, or leave --compile out"
-        ) from None
+            "HAP723",
+            f"there is no C++ compiler '{compiler}'",
+            help="install one, name it in CXX, or leave --compile out",
+        )
 
 
 def segments(actions: Sequence[Action], steps: Sequence[Step]) -> list[Action]:

@@ -202,7 +202,7 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
         _last_words(reporter, diagnostics=found, status=stop.status, lost=getattr(stop, "lost", False))
     except Exception as problem:  # whatever it is, the parent must hear of it
         text = f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else ''}"
-        _last_words(reporter, message=text, lost=_is_lost_peer(problem))
+        _last_words(reporter, message=text, lost=is_lost_peer(problem))
     pipe.close()
 
 
@@ -230,7 +230,7 @@ def _plain(d: Diagnostic) -> dict[str, Any]:
     }
 
 
-def _is_lost_peer(problem: Exception) -> bool:
+def is_lost_peer(problem: Exception) -> bool:
     """Does this failure only say that another rank is gone?"""
     text = str(problem).lower()
     return isinstance(problem, RuntimeError) and any(

@@ -16,7 +16,7 @@ from torch import Tensor
 from hapdsl.graph.program import Value
 from hapdsl.run.distributed import Rank
 
-_MIX = 0x1E3779B97F4A7C15  # odd; any will do
+_STEP, _FACTORS = -7046029254386353131, (-4658895280553007687, -7723592293110705685)  # of SplitMix64, as signed numbers
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,18 @@ class Drift:
 
 
 def fingerprint(tensor: Tensor) -> Tensor:
-    """i64, a scalar on the tensor's device: a sum over its words, each times an odd number of its own. It changes with any one bit."""
+    """i64, a scalar on the tensor's device: the sum over its words of a mix (SplitMix64's) of the word and its place."""
     raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     if raw.numel() % 8:
         raw = torch.cat([raw, raw.new_zeros(8 - raw.numel() % 8)])
-    words = raw.view(torch.int64)
-    factors = torch.arange(words.numel(), dtype=torch.int64, device=words.device).mul_(2 * _MIX).add_(_MIX)
-    return (words * factors).sum()
+    mixed = (
+        torch.arange(1, raw.numel() // 8 + 1, dtype=torch.int64, device=raw.device)
+        .mul_(_STEP)
+        .add_(raw.view(torch.int64))
+    )
+    for factor in _FACTORS:
+        mixed = (mixed ^ ((mixed >> 32) & 0xFFFFFFFF)).mul_(factor)
+    return (mixed ^ ((mixed >> 32) & 0xFFFFFFFF)).sum()
 
 
 def check(rank: Rank) -> list[Drift]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Set
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from hapdsl.graph.program import Program, Value
 from hapdsl.graph.training import Node, TrainingGraph
-from hapdsl.lang.diagnostics import error
+from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.run import checkpoint_read, replicas
 from hapdsl.run.allocator import keep_freed_memory
 from hapdsl.run.checkpoint import Checkpoint
@@ -27,7 +28,7 @@ from hapdsl.run.data import Batch, Feed, Made, open_feed
 from hapdsl.run.distributed import Rank
 from hapdsl.run.how import How
 from hapdsl.run.initial import Initial, initial
-from hapdsl.run.launch import launch, outer_rank
+from hapdsl.run.launch import is_lost_peer, launch, outer_rank
 from hapdsl.run.loading import batches
 from hapdsl.run.pieces import assemble, ranges, sizes
 from hapdsl.run.reference import Reference, advance
@@ -169,10 +170,20 @@ def right_number(nproc: int | None, program: Program) -> None:
         raise error("HAP718", f"{nproc} processes for a program on {devices} devices", help=f"--nproc {devices}")
 
 
+class OwnError(HapError):
+    """What one rank of a torchrun has found; other errors all of them find."""
+
+
 def _under_torchrun(job: Job, gathered: Gathered) -> bool:
     """This process' part of an existing torchrun; is it the first rank?"""
     torch.set_num_threads(1)
-    backend = job.how.chosen
+    backend, devices = job.how.chosen, job.program.layout.devices
+    if (processes := int(os.environ["WORLD_SIZE"])) != devices:
+        raise error(
+            "HAP718",
+            f"{processes} processes for a program on {devices} devices",
+            help=f"torchrun must start {devices} in all",
+        )
     backend.device()
     dist.init_process_group(backend.torch_name)
     try:
@@ -180,6 +191,18 @@ def _under_torchrun(job: Job, gathered: Gathered) -> bool:
             work(gathered, job)
         dist.barrier()
         return dist.get_rank() == 0
+    except HapError as problem:
+        found = [replace(d, message=f"rank {dist.get_rank()}: {d.message}") for d in problem.diagnostics]
+        raise OwnError(*found, status=problem.status) from None
+    except RuntimeError as problem:
+        if not is_lost_peer(problem):
+            raise
+        raise OwnError(
+            *error(
+                "HAP720", f"rank {dist.get_rank()} has lost another one: {str(problem).splitlines()[0]}"
+            ).diagnostics,
+            status=1,
+        ) from None
     finally:
         dist.destroy_process_group()
 
@@ -236,7 +259,15 @@ def work(sink: Sink, job: Job) -> None:
     """One rank's training; the first rank reports."""
     graph = job.program.graph
     keep_freed_memory()
-    rank = Rank(job.program, job.dtype, job.seed, job.allow, backend=job.how.chosen, scale=job.how.scale, compiled=job.how.compiled)
+    rank = Rank(
+        job.program,
+        job.dtype,
+        job.seed,
+        job.allow,
+        backend=job.how.chosen,
+        scale=job.how.scale,
+        compiled=job.how.compiled,
+    )
     passage = Passage(job.course, rank, job.steps, job.seed, job.data)
     feed = open_feed(job.data, graph, job.seed)
     scalars = Scalars(rank)
@@ -264,7 +295,9 @@ def work(sink: Sink, job: Job) -> None:
     slowest = torch.tensor(seconds, dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     if rank.rank == 0:
-        sink.send("result", loss=scalars.loss, metrics=scalars.metrics, grad_norm=scalars.grad_norm, seconds=slowest.tolist())
+        sink.send(
+            "result", loss=scalars.loss, metrics=scalars.metrics, grad_norm=scalars.grad_norm, seconds=slowest.tolist()
+        )
     if job.trace:
         tracer.send(sink)
     if job.collect:
@@ -328,7 +361,9 @@ def train_alone(
             if graph.loss:
                 loss.append(float(made[graph.loss]))
     metrics = {n: float(made[n]) for n in scalars if n in made}
-    return RunResult(steps, statistics.median(seconds[1:] or seconds), loss, metrics=metrics, final=held, first_step=first)
+    return RunResult(
+        steps, statistics.median(seconds[1:] or seconds), loss, metrics=metrics, final=held, first_step=first
+    )
 
 
 def _compare(result: RunResult, graph: TrainingGraph, job: Job) -> None:

@@ -1,0 +1,393 @@
+"""What the runner watches and how it runs: gradients in f16, their norm, replicas, shares of data, the environment of torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+from hapdsl.graph.program import Layout, Program
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.resources import programs_folder
+from hapdsl.run.compiled import available
+from hapdsl.run.data import open_feed
+from hapdsl.run.distributed import Rank
+from hapdsl.run.how import How
+from hapdsl.run.initial import initial, random_inputs
+from hapdsl.run.launch import launch
+from hapdsl.run.loading import batches
+from hapdsl.run.replicas import fingerprint
+from hapdsl.run.train import train
+from hapdsl.search.planner import plan
+from hapdsl.search.restriction import Restriction
+from hapdsl.theory.placements import R
+from hapdsl.workbench import Workbench
+from tests.check.random_programs import random_program
+from tests.graph.helpers import graph_of
+from tests.run.test_train import program_of
+
+HALF = """
+model net(batch = 8, d = 16, hidden = 12, scale = 1.0) {
+    input x     : f32[batch, d]
+    input label : i64[batch]
+    param w1    : f16[d, hidden] master f32 init normal(std = 0.3)
+    param w2    : f16[hidden, 5] master f32 init normal(std = 0.3)
+    h = gelu(matmul(cast(x, to = f16), w1))
+    z = scale(cast(matmul(h, w2), to = f32), by = scale)
+    loss = cross_entropy(z, label)
+    train loss with adamw(lr = 0.01, weight_decay = 0.1) CLIP
+}
+"""
+DRIFT = """
+op drifting(x[*i]) -> y[*i] { linear x; grad x = y.grad; torch "tests.run.drift.drifting" }
+model m(batch = 8, d = 6) {
+    input x : f32[batch, d]
+    param w : f32[d] init normal(std = 0.5)
+    param v : f32[d] init normal(std = 0.5)
+    y = drifting(mul(w, v))
+    loss = sum(mul(mul(x, y), y), dims = [0, 1])
+    train loss with sgd(lr = 0.01)
+}
+"""
+
+
+def randomly(graph: TrainingGraph, seed: int, devices: int = 4) -> Program:
+    """A random program for the graph on uneven shares."""
+    return random_program(graph, (("devices", devices),), seed)
+
+
+# -- gradients --------------------------------------------------------------------------
+
+
+def by_hand(
+    graph: TrainingGraph, steps: int, clip: float | None, seed_scale: float
+) -> tuple[list[float], list[float], int]:
+    """The f16 model in plain PyTorch with autograd, master copies and torch's own scaler: losses, norms, steps that were skipped."""
+    start, batch = initial(graph, 0), random_inputs(graph, 0)
+    masters = [start[n].float().clone().requires_grad_(True) for n in ("w1", "w2")]
+    optimizer = torch.optim.AdamW(masters, lr=0.01, weight_decay=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=seed_scale)
+    losses, norms, skipped = [], [], 0
+    for _ in range(steps):
+        w1, w2 = (m.half() for m in masters)
+        z = (F.gelu(batch["x"].half() @ w1) @ w2).float() * float(graph.parameters["scale"])
+        loss = F.cross_entropy(z, batch["label"])
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        norms.append(float(torch.nn.utils.clip_grad_norm_(masters, clip if clip is not None else float("inf"))))
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        skipped += scaler.get_scale() < before
+        losses.append(float(loss.detach()))
+    return losses, norms, skipped
+
+
+@pytest.mark.parametrize(("clip", "scale"), [("", 2.0**16), ("clip 0.2", 2.0**20)])
+def test_f16_trains_as_with_torchs_scaler(clip, scale):
+    """Four uneven ranks against one process with autograd; the large scale overflows f16 in the first steps, which then change nothing."""
+    graph = graph_of(HALF.replace("CLIP", clip))
+    losses, norms, skipped = by_hand(graph, 8, 0.2 if clip else None, scale)
+    result = train(randomly(graph, 5), 4, 8, how=How(scale=scale))
+    assert result is not None
+    np.testing.assert_allclose(result.loss, losses, rtol=2e-3)
+    found = [(line.get("grad_norm"), line["skipped"]) for line in result.lines]
+    assert found[-1][1] == skipped and (skipped > 0) == (scale > 2.0**16)
+    for (norm, _), wanted in zip(found, norms, strict=True):
+        assert (norm is None and not np.isfinite(wanted)) or norm == pytest.approx(wanted, rel=5e-3)
+    if skipped:
+        assert result.loss[0] == result.loss[1], "the first step changed nothing"
+    assert losses[-1] < losses[0]
+
+
+def test_a_scale_keeps_what_f16_would_lose():
+    """Gradients below f16's smallest number: without a scale nothing is learned."""
+    graph = graph_of(HALF.replace("CLIP", ""), scale=1e-8)
+    without = train(randomly(graph, 5), 4, 1, how=How(scale="off"))
+    scaled = train(randomly(graph, 5), 4, 1)
+    assert without is not None and scaled is not None
+    wanted = by_hand(graph, 1, None, 2.0**16)[1][0]
+    assert scaled.grad_norm == pytest.approx(wanted, rel=1e-2) and without.grad_norm == 0
+
+
+@pytest.mark.parametrize("name", ["mlp_data_parallel", "mlp_zero", "mesh"])
+def test_the_norm_is_that_of_all_gradients(name):
+    program = program_of(name)
+    start, batch = initial(program.graph, 0, torch.float64), open_feed("digits", program.graph).batch(1)
+    params = {n: start[n].requires_grad_(True) for n in ("w1", "b1", "w2")}
+    loss = F.cross_entropy(torch.relu(batch["x"].double() @ params["w1"] + params["b1"]) @ params["w2"], batch["label"])
+    loss.backward()
+    result = train(program, 4, 1, "digits", how=How(dtype="f64"))
+    assert result is not None
+    wanted = torch.stack([p.grad.norm() for p in params.values()]).norm()
+    assert result.grad_norm == pytest.approx(float(wanted), rel=1e-10)
+    assert result.samples_s == pytest.approx(len(batch["label"]) / result.step_s)
+
+
+def test_optimizer_state_is_never_f16():
+    with pytest.raises(HapError) as stop:
+        train(program_of("mlp_zero"), 4, 1, how=How(dtype="f16"))
+    (found,) = stop.value.diagnostics
+    assert found.code == "HAP722" and "w1.m" in found.message and "master f32" in found.help
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "f16"])
+def test_every_dtype_trains_alike(dtype):
+    """sgd, which has no state, in each dtype: close to f64 by what the dtype can hold."""
+    text = HALF.replace("f16[", "f32[").replace(" master f32", "").replace("to = f16", "to = f32").replace("CLIP", "")
+    graph = graph_of(text.replace("adamw(lr = 0.01, weight_decay = 0.1)", "sgd(lr = 0.5)"))
+    exact = train(randomly(graph, 9), 4, 5, how=How(dtype="f64"))
+    result = train(randomly(graph, 9), 4, 5, how=How(dtype=dtype))
+    assert exact is not None and result is not None
+    np.testing.assert_allclose(result.loss, exact.loss, rtol={"f64": 0, "f32": 1e-5, "bf16": 3e-2, "f16": 4e-3}[dtype])
+    assert result.loss[-1] < 0.8 * result.loss[0]
+
+
+# -- replicas ---------------------------------------------------------------------------
+
+
+def drifter() -> Program:
+    """Every device computes everything for itself."""
+    cluster = Workbench(programs_folder() / "clusters" / "digits.hap").cluster("digits")
+    alone = Restriction(
+        lambda node, rule: all(p == R for p in (*rule.inputs, *rule.outputs)), lambda param, placement: placement == R
+    )
+    return plan(graph_of(DRIFT), cluster, restriction=alone, baselines=False).program
+
+
+def test_replicas_that_drift_are_seen_and_brought_together():
+    program = drifter()
+    apart = train(program, 4, 4, allow={"tests.run.drift"}, collect=False)
+    assert apart is not None and "drift" not in apart.as_json()
+    result = train(program, 4, 4, allow={"tests.run.drift"}, how=How(check_replicas=2), collect=True)
+    assert result is not None
+    drift = result.as_json()["drift"]
+    assert {d["step"] for d in drift} <= {2, 4} and drift
+    assert all(2 in d["devices"] and 0 not in d["devices"] and 0 < d["gap"] < 1e-3 for d in drift)
+    assert {d["tensor"] for d in drift} == {"w", "v"}
+    # the last step's drift was mended before the parameters were collected, which compares replicas
+    assert set(result.final) >= {"w", "v"}
+
+
+def together(reporter, program):
+    from hapdsl.run.replicas import check
+
+    rank = Rank(program)
+    rank.load(initial(program.graph, 0))
+    replicated = [v for v in rank.held if v.placement[0].kind == "R"]
+    assert not check(rank)
+    for k, value in enumerate(replicated):
+        if rank.rank == 1 + k % 3 and rank.held[value].numel():
+            rank.held[value].view(-1)[-1] += 0.5
+    found = check(rank)
+    reporter.send(
+        "found",
+        drift=[[d.tensor, list(d.devices), d.gap] for d in found],
+        again=len(check(rank)),
+        values=[v.tensor for v in replicated],
+    )
+
+
+@pytest.mark.parametrize("name", ["mlp_data_parallel", "mesh"])
+def test_the_first_device_holds(name):
+    """On two mesh axes too: whoever differs is named, and takes over the value of the first along its replicated axes."""
+    program, seen = program_of(name), []
+    launch(together, 4, (program,), lambda rank, header, tensor: seen.append(header), method="fork")
+    assert seen[0] == seen[1] == seen[2] == seen[3] and seen[0]["again"] == 0
+    assert [d[0] for d in seen[0]["drift"]] == seen[0]["values"] and all(
+        d[1] and d[2] == pytest.approx(0.5, rel=1e-4) for d in seen[0]["drift"]
+    )
+
+
+def test_a_fingerprint_sees_any_bit():
+    for dtype, n in ((torch.float32, 5), (torch.bfloat16, 3), (torch.int64, 4), (torch.bool, 9)):
+        x = (torch.arange(n) % 2).to(dtype)
+        prints = {int(fingerprint(x))}
+        for at in range(n * x.element_size()):
+            for bit in range(8 if dtype != torch.bool else 1):
+                other = x.clone()
+                other.view(torch.uint8)[at] ^= 1 << bit
+                prints.add(int(fingerprint(other)))
+        assert len(prints) == 1 + n * x.element_size() * (8 if dtype != torch.bool else 1)
+
+
+# -- data -------------------------------------------------------------------------------
+
+
+def loaded(reporter, programs, data, workers):
+    for k, program in enumerate(programs):
+        rank = Rank(program)
+        feed = open_feed(data, program.graph, 3)
+        for step, fed in zip(range(1, 4), batches(feed, rank, range(1, 4), workers), strict=True):
+            whole = rank.feed(open_feed(data, program.graph, 3).batch(step))
+            same = fed.keys() == whole.keys() and all(
+                len(fed[v]) == len(whole[v])
+                and all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(fed[v], whole[v], strict=True))
+                for v in whole
+            )
+            reporter.send(
+                "share",
+                program=k,
+                step=step,
+                same=same,
+                elements=sum(t.numel() for parts in fed.values() for t in parts),
+            )
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("samples")
+    x, label = torch.randn(50, 16, generator=torch.Generator().manual_seed(1)), torch.arange(50) % 5
+    save_file({"x": x, "label": label.to(torch.int32)}, folder / "some.safetensors")
+    np.savez(folder / "some.npz", x=x.numpy(), label=label.numpy())
+    return folder
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_shares_of_a_batch_are_cut_from_the_same_batch(samples, workers):
+    """Whatever the program, its shares (some have none) and its turns; and a rank reads its own share only."""
+    text = HALF.replace("CLIP", "")
+    graph = graph_of(text)
+    turns = graph_of(
+        text.replace("    h = ", "    microbatch 2 {\n    h = ")
+        .replace("loss = cross", "loss = cross")
+        .replace("(z, label)\n", "(z, label)\n    }\n")
+    )
+    assert turns.turns == 2
+    programs = [randomly(g, seed, 3) for g in (graph, turns) for seed in range(3 if not workers else 1)]
+    seen = []
+    launch(
+        loaded,
+        3,
+        (programs, str(samples / "some.safetensors"), workers),
+        lambda rank, header, tensor: seen.append(header),
+        method="fork",
+    )
+    assert len(seen) == 3 * 3 * len(programs) and all(h["same"] for h in seen)
+
+
+def test_safetensors_are_data_as_npz_is(samples):
+    graph = graph_of(HALF.replace("CLIP", ""))
+    one, other = (open_feed(str(samples / f"some.{end}"), graph, 2) for end in ("safetensors", "npz"))
+    for step in (1, 7):
+        a, b = one.batch(step), other.batch(step)
+        assert all(torch.equal(a[n], b[n]) and a[n].dtype == b[n].dtype for n in b) and a["label"].dtype == torch.int64
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "there is no file"), (b"\xff" * 100, "can't be read")])
+def test_a_file_that_is_no_safetensors(tmp_path, content, words):
+    if content is not None:
+        (tmp_path / "x.safetensors").write_bytes(content)
+    with pytest.raises(HapError, match=words) as stop:
+        open_feed(str(tmp_path / "x.safetensors"), graph_of(HALF.replace("CLIP", "")))
+    assert stop.value.diagnostics[0].code == "HAP710"
+
+
+# -- how ------------------------------------------------------------------------------
+
+
+def test_without_a_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(HapError, match="no-such-compiler") as stop:
+        available()
+    assert stop.value.diagnostics[0].code == "HAP723"
+
+
+def test_what_stands_between_collectives_is_one_function(monkeypatch):
+    """Compiled by a compiler that compiles nothing (the real one takes a minute): the same numbers from fewer, longer actions."""
+    made = []
+    monkeypatch.setattr(torch, "compile", lambda function, **settings: made.append(function) or function)
+    program = program_of("mlp_zero")
+    plain, compiled = (train(program, 4, 4, "digits", how=How(compiled=c), collect=True) for c in (False, True))
+    assert plain is not None and compiled is not None
+    assert plain.loss == compiled.loss and all(torch.equal(t, compiled.final[n]) for n, t in plain.final.items())
+
+
+def segmented(reporter, program):
+    plain, compiled = Rank(program), Rank(program, compiled=True)
+    reporter.send("found", plain=[a.kind for a in plain.loop], compiled=[a.kind for a in compiled.loop])
+
+
+def test_segments_end_at_collectives():
+    seen = []
+    launch(segmented, 4, (program_of("mlp_zero"),), lambda rank, header, tensor: seen.append(header), method="fork")
+    found = seen[0]
+    rest = [k for k in found["plain"] if k not in ("compute", "convert")]
+    assert [k for k in found["compiled"] if k not in ("compute", "convert")] == rest and "start" in rest
+    assert len(found["compiled"]) < len(found["plain"])
+
+
+# -- torchrun ---------------------------------------------------------------------------
+
+
+def as_torchrun_does(arguments: list[str], places: list[tuple[int, int]], port: int, said: Path) -> list[int]:
+    """`hapdsl ARGUMENTS` in one process per (node, local rank), with the environment that torchrun gives; exit statuses."""
+    pids = []
+    for rank, (node, local) in enumerate(places):
+        pid = os.fork()
+        if pid == 0:
+            status = 99
+            try:
+                os.environ.update(
+                    {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(len(places)), "GROUP_RANK": str(node),
+                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+                )  # fmt: skip
+                with open(said.with_suffix(f".{rank}"), "w", encoding="utf-8") as out:
+                    sys.stdout = sys.stderr = out
+                    from hapdsl.cli import main
+
+                    status = main(arguments)
+            except SystemExit as end:
+                status = int(end.code or 0)
+            finally:
+                os._exit(status)
+        pids.append(pid)
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def test_run_under_torchrun_on_two_nodes(tmp_path):
+    file = str(programs_folder() / "plans" / "mlp_zero.hap")
+    log, said = tmp_path / "log.jsonl", tmp_path / "said"
+    arguments = ["run", file, "--data", "digits", "--steps", "3", "--dtype", "f64", "--log", str(log)]
+    assert as_torchrun_does(arguments, [(0, 0), (0, 1), (1, 0), (1, 1)], free_port(), said) == [0, 0, 0, 0]
+    words = [said.with_suffix(f".{rank}").read_text(encoding="utf-8") for rank in range(4)]
+    assert "3 steps on 4 processes" in words[0] and not any(w.strip() for w in words[1:]), words
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    here = train(program_of("mlp_zero"), 4, 3, "digits", dtype=torch.float64)
+    assert here is not None and [line["step"] for line in lines] == [1, 2, 3]
+    assert [line["loss"] for line in lines] == here.loss
+
+
+def test_a_torchrun_with_another_number_of_processes(tmp_path):
+    file = str(programs_folder() / "plans" / "mlp_zero.hap")
+    said = tmp_path / "said"
+    statuses = as_torchrun_does(["run", file], [(0, 0), (0, 1), (0, 2)], free_port(), said)
+    assert 0 not in statuses and len(set(statuses)) == 1
+    words = [said.with_suffix(f".{rank}").read_text(encoding="utf-8") for rank in range(3)]
+    assert "HAP718" in words[0] and "3 processes for a program on 4 devices" in words[0]
+    assert not any(w.strip() for w in words[1:]), "said once"
+
+
+def test_layouts_are_used():
+    """Guard: the random programs above really are uneven."""
+    graph = graph_of(HALF.replace("CLIP", ""))
+    program = randomly(graph, 5)
+    assert isinstance(program.layout, Layout)
+    assert any(len(set(map(int, s))) > 1 for cuts in program.layout.shares.values() for s in cuts.values())
