@@ -41,6 +41,9 @@ ACTIONS: tuple[Action, ...] = (
     Action("next_plan", "Next plan", "Show the next plan of the list", "Plans", ("f3",), footer="Next plan"),
     Action("previous_plan", "Previous plan", "Show the one before", "Plans", ("f2",)),
     Action("plan", "Plan", "Search a program and shares for the model, baselines first", "Plans", ("f5",), ("p",), footer="Plan"),
+    Action("search_view", "Search", "Bound and best plan over time, what the search does; space holds it there", "Plans", (), ("v",)),
+    Action("hold", "Hold the search", "Hold the search for a while, or let it go on", "Plans"),
+    Action("closer", "Search closer", "Search on, to a quarter of the gap", "Plans", (), ("full_stop",)),
     Action("cancel", "Cancel", "Stop what is going on (of a search the best so far is kept), close a view; else go to the list of plans", "Plans", ("escape",)),
     Action("mark", "Mark for comparison", "Mark the plan on the screen, or take the mark away", "Plans", (), ("space",)),
     Action("compare", "Compare", "Plans side by side: lines, stages, devices; those marked, else this one with the others", "Plans", (), ("d",), footer="Compare"),
@@ -73,4 +76,4 @@ EDITOR_KEYS: tuple[tuple[str, str], ...] = (
 
 def in_words(key: str) -> str:
     """A key as people write it."""
-    return {"question_mark": "?", "colon": ":", "escape": "esc"}.get(key, key)
+    return {"question_mark": "?", "colon": ":", "escape": "esc", "full_stop": ".", "slash": "/"}.get(key, key)

@@ -11,11 +11,12 @@ from hapdsl.explore.beside import Beside
 from hapdsl.explore.clocking import Clocking
 from hapdsl.explore.dealing import Dealing
 from hapdsl.explore.editing import Editing
+from hapdsl.explore.seeking import Seeking
 from hapdsl.explore.state import Document, Session
 from hapdsl.explore.viewing import Viewing
 
 
-class ExploreApp(Editing, Dealing, Clocking, Beside, Viewing):
+class ExploreApp(Editing, Dealing, Clocking, Beside, Seeking, Viewing):
     """Every action of the registry is a method of one of these."""
 
 

@@ -21,7 +21,10 @@ class Beside(Shell):
     tried: tuple[object, dict[str, Any]] | None = None
 
     def action_mark(self) -> None:
-        """Mark the plan on the screen for comparison, or take the mark away."""
+        """Mark the plan on the screen for comparison, or take the mark away; in the view of the search: hold it."""
+        if self.view == "search":
+            self.run_worker(self.run_action("hold"))
+            return
         if self.session.current is None:
             return
         marked = self.session.marked

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from hapdsl.check.write import write
+from hapdsl.cluster.fewer import fewer
+from hapdsl.cost.evaluate import evaluate
 from hapdsl.explore.analyse import analyse, finding
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.search.baselines import baselines
+from hapdsl.search.fewer import plan_or_fewer
 from hapdsl.search.plan import Candidate, Progress
-from hapdsl.search.planner import plan as search
 from hapdsl.standalone import standalone
+from hapdsl.virtual import planned, spread
 from hapdsl.workbench import Workbench
 
 Object = dict[str, Any]
@@ -69,14 +72,29 @@ class _Planning:
             "started": True, "model": self.node.name, "cluster": self.block.name, "devices": len(self.hardware), "guessed": self.hardware.guessed,
         })  # fmt: skip
         self.say({"doing": "baselines"})
-        for name, candidate in baselines(self.graph, self.hardware, self.objective).items():
+        virtual = self.hardware.virtual
+        seen = self.hardware.outer() if virtual else self.hardware
+        for name, candidate in baselines(self.graph, seen, self.objective).items():
             if candidate is not None:
-                self.tell(name, candidate, f"{name}: a baseline")
-        found = search(
-            self.graph, self.hardware, objective=self.objective, gap=self.gap, progress=self.progress, baselines=False, name=self.name
+                self.tell(name, self.over_all(candidate), f"{name}: a baseline")
+        smaller = () if virtual else fewer(self.block, self.hardware)
+        found, on = plan_or_fewer(
+            self.graph, seen, smaller, objective=self.objective, gap=self.gap, progress=self.progress, baselines=False, name=self.name
         )
-        proof = {"bound_s": found.bound_s, "gap": found.gap, "scope": found.bound_scope, "search_s": found.search_s}
-        self.tell("plan", Candidate(found.program, found.cost), f"planned for the {self.objective} objective", proof)
+        if virtual:
+            found = planned(found, self.hardware)
+        if on is not None:
+            self.block = on.block
+        proof = {"bound_s": found.bound_s, "gap": found.gap, "scope": found.bound_scope, "search_s": found.search_s, "nodes": found.nodes}
+        note = f"planned for the {self.objective} objective"
+        self.tell("plan", Candidate(found.program, found.cost), note, {**proof, "left_out": on.left_out if on is not None else ""})
+
+    def over_all(self, candidate: Candidate) -> Candidate:
+        """A program for virtual devices over all of them."""
+        if not self.hardware.virtual:
+            return candidate
+        program = spread(candidate.program, self.hardware)
+        return Candidate(program, evaluate(program, self.hardware))
 
     @property
     def name(self) -> str:
@@ -85,9 +103,9 @@ class _Planning:
     def progress(self, news: Progress) -> None:
         self.say({"doing": news.doing, "best_s": news.best_s, "bound_s": news.bound_s})
         now = time.monotonic()
-        if news.best_s is not None and news.best_s < self.told[1] and now - self.told[0] > EVERY and news.candidate is not None:
+        if news.best_s is not None and news.best_s < self.told[1] and now - self.told[0] > EVERY and news.make is not None and not self.hardware.virtual:
             self.told = (now, news.best_s)
-            self.tell("plan", news.candidate, "the best so far")
+            self.tell("plan", news.make(), "the best so far")
 
     def tell(self, name: str, candidate: Candidate, note: str, proof: Object | None = None) -> None:
         """A plan as text, with what the checker says of that very text."""

@@ -103,6 +103,7 @@ class Shell(App[int]):
         yield Shares(id="shares")
         yield Compare(id="compare")
         yield WhatIf(id="whatif")
+        yield Words(id="search")
 
     async def on_mount(self) -> None:
         self.query_one(Timeline).display = self.trace is not None or (self.size.width >= WIDE and self.size.height >= TALL)

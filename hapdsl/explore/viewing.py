@@ -22,10 +22,6 @@ class Viewing(Shell):
             at = keys.index(self.session.current) if self.session.current in keys else -step
             await self.show_plan(keys[(at + step) % len(keys)])
 
-    def action_plan(self) -> None:
-        self.work.plan()
-        self.refresh_all()
-
     def action_cancel(self) -> None:
         """Whatever is going on ends: the search, a long answer, a view; then the keys go to the list of plans."""
         if self.work.cancel() or self.work.give_up():

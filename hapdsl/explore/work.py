@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hapdsl.explore.inquiries import ADVISER, CHECKER, Inquiries, Question
+from hapdsl.explore.log import Log
 from hapdsl.explore.protocol import analysis_from, findings_from
 from hapdsl.explore.state import BASELINE, BASELINES, SYNTHESISED, Document, Finding, Plan, Session
 from hapdsl.explore.workers import Checks, Connect, Helper, Object
@@ -82,6 +83,7 @@ class Work:
     adviser: Helper | None = None
     runs: int = 0  # searches so far: answers of an earlier one are dropped
     outcome: str = ""  # how the last search ended
+    log: Log = field(default_factory=Log)  # of the last search
     formats: dict[int, tuple[str, int, str]] = field(default_factory=dict)
     asked: int = 0
     helpers: list[Helper] = field(default_factory=list)  # all that were ever started
@@ -202,17 +204,18 @@ class Work:
 
     # -- planning ----------------------------------------------------------------------
 
-    def plan(self) -> None:
-        """Start a search for the model of the main document."""
+    def plan(self, gap: float | None = None) -> None:
+        """Start a search for the model of the main document, until `gap` is reached."""
         self.cancel()
         self.runs += 1
+        self.log = Log()
         self.session.searching, self.outcome = "starting", ""
         main = self.session.main
         current = self.session.current
         self.planner = self._connect(f"planner {self.runs}", True)
         self.planner.ask({
             "id": self.runs, "do": "plan", "path": main.name, "text": main.text, "model": self.model, "cluster": self.cluster,
-            "settings": dict(self.settings), "program": current[1] if current is not None and current[0] == main.key else None,
+            "settings": dict(self.settings), "program": current[1] if current is not None and current[0] == main.key else None, "gap": gap,
         })  # fmt: skip
 
     def cancel(self) -> bool:
@@ -223,11 +226,19 @@ class Work:
         self._ended("stopped; the best so far is kept" if self._best() else "stopped")
         return True
 
+    def pause(self) -> bool | None:
+        """Hold the search, or let it go on; True where it is held now, None where none runs or it can't be held."""
+        if self.planner is None or not self.planner.hold(not self.log.held):
+            return None
+        self.log.hold(not self.log.held)
+        return self.log.held
+
     def _best(self) -> bool:
         return any(p.origin == SYNTHESISED for p in self.session.plans.values())
 
     def _ended(self, how: str) -> None:
         self.planner = None
+        self.log.end()
         self.session.searching, self.outcome = "", how
         for key, plan in self.session.plans.items():
             if plan.doing:
@@ -241,10 +252,13 @@ class Work:
             news.append(Trouble("no cluster is described: plans are for this machine's cores, guessed", "warning"))
         if "doing" in answer:
             best = answer.get("best_s")
+            self.log.note(answer["doing"], best, answer.get("bound_s"))
             self.session.searching = answer["doing"] + (f", best {in_seconds(best)}" if best is not None else "")
             news.append(Searching())
         if "plan" in answer:
             news += self._planned(answer)
+            if "gap" in answer:
+                self.log.proven(answer)
         if answer.get("done"):
             found = findings_from(answer.get("findings", ()))
             if "failed" in answer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -23,11 +24,16 @@ LONGEST_ANSWER = 256 * 2**20  # bytes of one line
 
 
 class Helper(Protocol):
-    """What the application asks: `answered` gets each answer, `died` says why no more will come; `gone` waits for a killed one's end."""
+    """What the application asks: `answered` gets each answer, `died` says why no more will come; `gone` waits for a killed one's end.
+
+    `hold` stops its work for a while, or lets it go on; False where that can't be.
+    """
 
     def ask(self, request: Object) -> None: ...
 
     def kill(self) -> None: ...
+
+    def hold(self, on: bool) -> bool: ...
 
     async def gone(self) -> None: ...
 
@@ -61,6 +67,13 @@ class Subprocess:
         if self.process is not None and self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.kill()
+
+    def hold(self, on: bool) -> bool:
+        """Stop the process for a while, or let it go on."""
+        if self.process is None or self.process.returncode is not None or not hasattr(signal, "SIGSTOP"):
+            return False
+        self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+        return True
 
     async def gone(self) -> None:
         """Wait until nothing is left of a killed process."""

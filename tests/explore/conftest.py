@@ -51,6 +51,9 @@ class Local:
         self.killed = True
         self.thread.shutdown(wait=False, cancel_futures=True)
 
+    def hold(self, on: bool) -> bool:
+        return True
+
     async def gone(self) -> None:
         pass
 
@@ -74,7 +77,7 @@ async def opened(path: Path, size: tuple[int, int] = (80, 24), **options: Any) -
         yield app, pilot
 
 
-async def settled(app: ExploreApp, pilot: Pilot[int], until: Callable[[], bool] | None = None, seconds: float = 20) -> None:
+async def settled(app: ExploreApp, pilot: Pilot[int], until: Callable[[], bool] | None = None, seconds: float = 40) -> None:
     """Wait until nothing is checked or formatted any more, and `until` holds."""
     calm = 0
     for _ in range(int(seconds / 0.02)):

@@ -1,0 +1,81 @@
+"""The view of the search: what it said over time; held, stopped, continued."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from hapdsl.explore.log import Log
+from hapdsl.explore.widgets.words import Words
+from hapdsl.explore.workers import Subprocess
+
+from .conftest import opened, run, settled
+
+
+def test_best_and_bound_over_time() -> None:
+    now = [0.0]
+    log = Log(lambda: now[0])
+    for at, best, bound in ((1.0, 2e-3, None), (2.0, 1.5e-3, 1e-3), (3.0, None, 1.2e-3)):
+        now[0] = at
+        log.note("programs", best, bound)
+    assert [(s.at, s.best_s, s.bound_s) for s in log.said] == [(1.0, 2e-3, None), (2.0, 1.5e-3, 1e-3), (3.0, 1.5e-3, 1.2e-3)]
+    log.hold(True)
+    now[0] = 10.0
+    assert log.held and log.seconds == 3.0
+    log.hold(False)
+    now[0] = 11.0
+    assert log.seconds == 4.0
+    words = "".join(w for w, _ in log.told(80, 10, "", True))
+    assert "best 1.50 ms, bound 1.20 ms, gap 20 %" in words
+    rows = [line for line in words.splitlines() if "│" in line]
+    assert rows[0].strip().startswith("2.00 ms") and rows[-1].strip().startswith("1.00 ms")
+    assert rows[0].count("●") < rows[len(rows) // 2].count("●") and "─" in rows[-1]  # the best falls, the bound rises
+    log.proven({"nodes": 1234, "gap": 0.2, "bound_s": 1.2e-3, "scope": "these shares: all"})
+    log.end()
+    now[0] = 99.0
+    assert log.seconds == 4.0
+    assert "1,234 nodes expanded" in "".join(w for w, _ in log.told(80, 10, "done", False))
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
+def test_a_search_is_watched_held_continued_and_stopped(small: Path) -> None:
+    async def work() -> None:
+        async with opened(small, size=(150, 46), connect=Subprocess) as (app, pilot):
+            await pilot.press("escape", "v")
+            await settled(app, pilot)
+            assert "p starts one" in app.query_one("#search", Words).plain
+            await pilot.press("p")
+            await settled(app, pilot, lambda: bool(app.work.log.said) or not app.work.searching)
+            planner = app.work.planner
+            if isinstance(planner, Subprocess) and planner.process is not None:  # else it was too quick for us
+                await pilot.press("space")
+                await settled(app, pilot, lambda: app.work.log.held or not app.work.searching)
+                if app.work.log.held:
+                    assert state(planner.process.pid) == "T" and "held" in app.query_one("#search", Words).plain
+                    await pilot.press("space")
+                    await settled(app, pilot, lambda: not app.work.log.held)
+            await settled(app, pilot, lambda: not app.work.searching)
+            seen = app.query_one("#search", Words).plain
+            assert "nodes expanded" in seen and "●" in seen and "gap" in seen
+            reached = app.work.log.gap
+            await pilot.press("full_stop")
+            await settled(app, pilot, lambda: not app.work.searching)
+            assert app.work.log.gap is not None and (reached == 0 or app.work.log.gap <= reached / 4 or app.work.log.nodes)
+            await pilot.press("p")
+            planner = app.work.planner
+            await pilot.press("escape")
+            assert not app.work.searching and app.work.log.ended is not None
+            assert "stopped" in app.work.outcome
+            if isinstance(planner, Subprocess) and planner.process is not None:
+                with pytest.raises(ProcessLookupError):
+                    await planner.gone()
+                    os.kill(planner.process.pid, signal.SIGCONT)
+
+    run(work())
