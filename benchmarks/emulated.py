@@ -15,8 +15,10 @@ import ctypes
 import multiprocessing
 import os
 import select
+import signal
 import struct
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -60,6 +62,7 @@ class Emulated:
     tag: str = field(default_factory=lambda: f"h{os.getpid() % 100000}")
     children: list[Any] = field(default_factory=list)
     pipes: list[connection.Connection] = field(default_factory=list)
+    heard: dict[int, Any] = field(default_factory=dict)
     switch: Any = None
 
     def __len__(self) -> int:
@@ -73,6 +76,7 @@ class Emulated:
     def __enter__(self) -> Emulated:
         if os.geteuid() != 0:
             raise SystemExit("network namespaces need root")
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was made is taken away then, too
         try:
             self._wire()
             self._start()
@@ -165,26 +169,21 @@ class Emulated:
             self.limit(False)
 
     def _hear(self, rank: int) -> Any:
-        waiting = list(enumerate(self.pipes))
-        while not self.pipes[rank].poll(0.5):
-            for other, pipe in waiting:  # another rank's failure explains why this one is silent
-                if other != rank and pipe.poll(0):
-                    with suppress(EOFError):
-                        kind, what = pipe.recv()
-                        if kind == "failed":
-                            raise Failed(f"rank {other}: {what}")
-                        self._early[other] = (kind, what)
-                    waiting = [(o, p) for o, p in waiting if o != other]
-            if not self.children[rank].is_alive():
-                raise Failed(f"rank {rank} ended with status {self.children[rank].exitcode}")
-        kind, what = self._early.pop(rank, None) or self.pipes[rank].recv()
-        if kind == "failed":
-            raise Failed(f"rank {rank}: {what}")
-        return what
-
-    @property
-    def _early(self) -> dict[int, tuple[str, Any]]:
-        return self.__dict__.setdefault("heard", {})
+        """What a rank says next. Others may say theirs meanwhile: one that fails explains why this one is silent."""
+        while rank not in self.heard:
+            for pipe in connection.wait([p for r, p in enumerate(self.pipes) if r not in self.heard], timeout=1):
+                other = self.pipes.index(pipe)  # type: ignore[arg-type]
+                try:
+                    kind, what = pipe.recv()  # type: ignore[union-attr]
+                except EOFError:
+                    raise Failed(f"rank {other} ended without a word") from None
+                if kind == "failed":
+                    raise Failed(f"rank {other}: {what}")
+                self.heard[other] = what
+            dead = [r for r, child in enumerate(self.children) if not child.is_alive() and r not in self.heard]
+            if dead and not self.pipes[dead[0]].poll(0):
+                raise Failed(f"rank {dead[0]} ended with status {self.children[dead[0]].exitcode}")
+        return self.heard.pop(rank)
 
     def __exit__(self, *_: object) -> None:
         for pipe in self.pipes:
@@ -211,6 +210,7 @@ def _enter(space: str) -> None:
 
 def _life(cluster: Emulated, rank: int, pipe: connection.Connection) -> None:
     """A rank: into its namespace and group, then what it is told, until nobody tells it anything."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         (cluster._group(rank) / "tasks").write_text(str(os.getpid()))
         _enter(f"{cluster.tag}n{rank}")

@@ -1,0 +1,272 @@
+"""How near predictions come: `python -m benchmarks.accuracy` (as root; about half an hour).
+
+On the emulated cluster of benchmarks.emulate, measured by `hapdsl profile`, programs of six models run and their steps are timed: baselines and
+our plan, each with its own shares, even ones, ones by speed and lopsided ones, by every method of its collectives. Of each program the prediction is the
+overlapped total. No program is used to measure the cluster; `--calibrate` corrects the cluster by the first program of each model, which is
+then left out.
+
+    --quick     small models, a quick profile, six programs each: does everything work?
+
+Results go to benchmarks/results/accuracy.md and .jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.emulate import MODELS, RESULTS, SMALL, forgotten, measured, opened, options, prepared, speeds_of, timed
+from benchmarks.emulated import Emulated
+from hapdsl.check.write import write
+from hapdsl.cluster import Cluster, build
+from hapdsl.cluster.calibrate import calibrate
+from hapdsl.cost.evaluate import Cost, evaluate
+from hapdsl.graph.program import METHODS, Layout, Program
+from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.resources import programs_folder
+from hapdsl.run.distributed import Rank
+from hapdsl.run.initial import Initial, random_inputs
+from hapdsl.run.measuring import Extent
+from hapdsl.run.observed import calls, messages, seconds
+from hapdsl.run.tracing import Tracer, Traces, received
+from hapdsl.search.baselines import baselines
+from hapdsl.search.planner import plan
+from hapdsl.standalone import standalone
+from hapdsl.sweep import key
+from hapdsl.workbench import Workbench
+
+MORE: dict[str, dict[str, Any]] = {
+    **MODELS,
+    "decoder": {"batch": 16, "seq": 64, "d": 128, "heads": 4, "ffn": 512, "vocab": 1000, "layers": 2, "p": 0.0},
+    "cnn": {"batch": 256, "channels": 32, "features": 64, "hidden": 256},
+}
+MORE_SMALL: dict[str, dict[str, Any]] = {
+    **SMALL,
+    "decoder": {"batch": 8, "seq": 16, "d": 32, "heads": 4, "ffn": 64, "vocab": 64, "layers": 1, "p": 0.0},
+    "cnn": {"batch": 32},
+}
+APART = 1.1  # pairs that are predicted so far apart should come in that order
+FEWEST = 6
+
+
+@dataclass
+class Case:
+    """A program of a model: how it was made, its text, and its predicted and measured seconds."""
+
+    model: str
+    name: str
+    text: str
+    predicted_s: float
+    sync_s: float
+    measured_s: float = 0.0
+
+
+def programs(graph: TrainingGraph, cluster: Cluster, speeds: Sequence[float]) -> Iterator[tuple[str, Program]]:
+    """Programs that differ: in their lines, their shares or their methods."""
+    found: dict[str, Program] = {}
+    for name, candidate in baselines(graph, cluster).items():
+        if candidate is not None:
+            found[name] = candidate.program
+    found["plan"] = plan(graph, cluster, objective="overlap", baselines=False, time_limit=60).program
+    ways: dict[str, Callable[[Program], Program]] = {
+        "": lambda p: p,
+        ", padded": lambda p: _by_method(p, "padded"),
+        ", grouped": lambda p: _by_method(p, "grouped"),
+        ", lopsided": lambda p: _shared(p, np.array([3.0, *[1.0] * (len(cluster) - 1)])),
+        ", by speed": lambda p: _shared(p, np.array(speeds)),
+        ", even": lambda p: _shared(p, np.ones(len(cluster))),
+    }
+    seen = set()
+    for how, change in ways.items():
+        for name, program in found.items():
+            variant = change(program)
+            if key(variant) not in seen:
+                seen.add(key(variant))
+                yield name + how, variant
+
+
+def _shared(program: Program, weights: np.ndarray) -> Program:
+    """The same lines under other shares."""
+    shares = {}
+    for cls, by_axes in program.layout.shares.items():
+        units = int(next(iter(by_axes.values())).sum())
+        exact = units * weights / weights.sum()
+        dealt = np.floor(exact).astype(np.int64)
+        for k in np.argsort(dealt - exact, kind="stable")[: units - int(dealt.sum())]:
+            dealt[k] += 1
+        shares[cls] = dict.fromkeys(by_axes, dealt)
+    return replace(program, layout=Layout(program.layout.mesh, shares))
+
+
+def _by_method(program: Program, method: str) -> Program:
+    lines = [
+        replace(i, method=method) if i.is_collective and method in METHODS[i.op] else i for i in program.instructions
+    ]
+    return replace(program, instructions=lines)
+
+
+def texts(
+    model: str, settings: dict[str, Any], block: nodes.Cluster, cluster: Cluster, speeds: Sequence[float], most: int
+) -> Iterator[tuple[Case, Program]]:
+    bench = Workbench(programs_folder() / "models" / f"{model}.hap")
+    graph = bench.graph(model, settings)
+    number = 0
+    for name, program in programs(graph, cluster, speeds):
+        program.model_args = settings
+        try:
+            text = standalone(bench, write(program), block)
+            own = Workbench("program.hap", text)
+            proven = own.proven(own.program()).program
+        except HapError:
+            continue  # shares that this program's lines can't have
+        cost = evaluate(proven, cluster)
+        yield Case(model, name, text, cost.overlap_s, cost.sync_s), proven
+        number += 1
+        if number == most:
+            return
+
+
+def traced(rank: int, text: str, seed: int) -> tuple[dict[str, Any], torch.Tensor] | None:
+    """A few stamped steps of a program, for calibration."""
+    bench = Workbench("program.hap", text)
+    program = bench.proven(bench.program()).program
+    made = Rank(program, seed=seed)
+    made.load(Initial(program.graph, seed))
+    fed = made.feed(random_inputs(program.graph, seed))
+    tracer = Tracer(made, range(2, 7))
+    kept: list[tuple[dict[str, Any], torch.Tensor]] = []
+
+    class Sink:
+        def send(self, kind: str, tensor: Any = None, **header: Any) -> None:
+            kept.append((header, tensor))
+
+    with torch.no_grad():
+        for step in range(7):
+            with tracer.at(step):
+                made.step(fed)
+    tracer.send(Sink())
+    return kept[0] if kept else None
+
+
+def corrected(lab: Emulated, block: nodes.Cluster, chosen: list[tuple[Case, Program]]) -> nodes.Cluster:
+    """The cluster after what these programs' instructions took."""
+    cluster = build(block)
+    ran, sent = [], []
+    for case, program in chosen:
+        header, stamps = next(t for t in lab.run(traced, case.text, 0) if t is not None)
+        traces: Traces = received(header, stamps)
+        cost: Cost = evaluate(program, cluster)
+        taken = seconds(program, traces)
+        ran += list(calls(program, cost, taken))
+        sent += list(messages(program, cluster, cost, taken))
+    return calibrate(block, cluster, ran, sent)[0]
+
+
+def scores(cases: list[Case]) -> dict[str, Any]:
+    """Pearson's r on logarithms over all, Kendall's tau by model, pairs in the right order, errors."""
+    from scipy.stats import kendalltau, pearsonr
+
+    predicted, taken = (np.array([getattr(c, name) for c in cases]) for name in ("predicted_s", "measured_s"))
+    taus, right, pairs = {}, 0, 0
+    for model in dict.fromkeys(c.model for c in cases):
+        own = [c for c in cases if c.model == model]
+        if len(own) > 1:
+            taus[model] = float(kendalltau([c.predicted_s for c in own], [c.measured_s for c in own]).statistic)
+        for a, b in combinations(own, 2):
+            if max(a.predicted_s, b.predicted_s) >= APART * min(a.predicted_s, b.predicted_s):
+                pairs += 1
+                right += (a.predicted_s < b.predicted_s) == (a.measured_s < b.measured_s)
+    errors = np.abs(predicted - taken) / taken
+    return {
+        "programs": len(cases),
+        "pearson_log": float(pearsonr(np.log(predicted), np.log(taken)).statistic),
+        "kendall": taus,
+        "pairs": pairs,
+        "pairs_right": right / pairs if pairs else 1.0,
+        "median_error": float(np.median(errors)),
+        "p90_error": float(np.quantile(errors, 0.9)),
+    }
+
+
+def page(cases: list[Case], found: dict[str, Any]) -> str:
+    lines = [
+        f"{found['programs']} programs of {len(found['kendall'])} models: Pearson's r of log time **{found['pearson_log']:.3f}**; "
+        f"of {found['pairs']} pairs predicted 10 % apart **{found['pairs_right']:.1%}** in the right order; median error **{found['median_error']:.1%}**, 90 % within {found['p90_error']:.1%}.",
+        "",
+        "| model | programs | Kendall's tau | median error |",
+        "|---|---:|---:|---:|",
+    ]
+    for model, tau in found["kendall"].items():
+        own = [c for c in cases if c.model == model]
+        error = statistics.median(abs(c.predicted_s - c.measured_s) / c.measured_s for c in own)
+        lines.append(f"| {model} | {len(own)} | {tau:.2f} | {error:.1%} |")
+    lines += ["", "| model | program | predicted, ms | synchronous | measured | |", "|---|---|---:|---:|---:|---:|"]
+    for c in cases:
+        off = c.predicted_s / c.measured_s - 1
+        lines.append(
+            f"| {c.model} | {c.name} | {c.predicted_s * 1e3:.1f} | {c.sync_s * 1e3:.1f} | {c.measured_s * 1e3:.1f} | {off:+.0%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.set_defaults(models=",".join(MORE))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--programs", type=int, default=10, help="of each model at most")
+    parser.add_argument("--calibrate", action="store_true")
+    arguments = parser.parse_args()
+    chosen, quick = (MORE_SMALL, "_quick") if arguments.quick else (MORE, "")
+    most = min(arguments.programs, FEWEST) if arguments.quick else arguments.programs
+    cases: list[Case] = []
+    with opened(arguments) as lab:
+        print("measuring the cluster", file=sys.stderr, flush=True)
+        seen, block = measured(
+            lab, Extent(2**20 if arguments.quick else 32 * 2**20, arguments.quick), f"accuracy{quick}"
+        )
+        cluster = build(block)
+        by_model = {
+            m: list(texts(m, chosen[m], block, cluster, speeds_of(seen), most + arguments.calibrate))
+            for m in arguments.models.split(",")
+        }
+        if arguments.calibrate:
+            block = corrected(lab, block, [made.pop(0) for made in by_model.values()])
+            cluster = build(block)
+        for model, made in by_model.items():
+            for case, program in made:
+                cost = evaluate(program, cluster)
+                case.predicted_s, case.sync_s = cost.overlap_s, cost.sync_s
+                lab.run(prepared, "ours", model, chosen[model], case.text, [], 0, limited=False)
+                taken = [s for _ in range(arguments.rounds) for s in lab.run(timed, "ours", arguments.steps)[0]]
+                case.measured_s = statistics.median(taken)
+                lab.run(forgotten, limited=False)
+                cases.append(case)
+                print(
+                    f"{model} {case.name}: predicted {case.predicted_s * 1e3:.1f} ms, measured {case.measured_s * 1e3:.1f} ms",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    found = scores(cases)
+    text = page(cases, found)
+    print(text)
+    (RESULTS / f"accuracy{quick}.md").write_text(
+        f"`python -m benchmarks.accuracy {' '.join(sys.argv[1:])}`\n\n{text}", encoding="utf-8"
+    )
+    rows = [{**case.__dict__, "text": None} for case in cases]
+    (RESULTS / f"accuracy{quick}.jsonl").write_text(
+        "".join(json.dumps(r) + "\n" for r in [found, *rows]), encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    main()
