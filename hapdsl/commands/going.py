@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +57,12 @@ def going(
         raise click.UsageError("--replan goes on from a checkpoint: --checkpoint DIR says where they are written")
     if checkpoint is not None and Path(checkpoint).exists() and not Path(checkpoint).is_dir():
         raise error("HAP754", f"{checkpoint} is no folder: checkpoints can't be written there", help="--checkpoint DIR", status=2)
-    from hapdsl.run.checkpoint import find
+    from hapdsl.run.checkpoint import find, steps
     from hapdsl.run.checkpoint_write import Saving
     from hapdsl.run.course import settle
 
+    if checkpoint is not None and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and steps(Path(checkpoint)):
+        resume = checkpoint  # torchrun starts the same command line again when a rank was lost
     start = None if resume is None else find(resume)
     if start is not None:
         seed, data = settle(start, seed, data)

@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +33,11 @@ class Lost(HapError):
 class Beat:
     """The heart of one rank, in a thread of its own with a connection of its own (a store serves one question at a time).
 
-    `gone` is called in that thread when the store no longer answers: whoever started the ranks has ended.
+    `gone` is called in that thread before each beat, and when the store no longer answers: it may end the process if nobody is there any more.
     """
 
     def __init__(self, store: dist.TCPStore, rank: int, gone: Callable[[], None] = lambda: None) -> None:
-        self._store: Any = _another(store)
+        self._store: Any = another(store)
         self._key = key(rank)
         self._gone = gone
         self._end = threading.Event()
@@ -49,6 +48,7 @@ class Beat:
     def _run(self) -> None:
         try:
             while not self._end.is_set():
+                self._gone()
                 self._store.add(self._key, 1)
                 self.answered = time.monotonic()
                 self._end.wait(BEAT_S)
@@ -102,7 +102,7 @@ class Pulse:
         return max(late, key=lambda r: late[r]) if late else None
 
 
-def _another(store: Any) -> Any:
+def another(store: Any) -> Any:
     """A connection of one's own to a store (torch's stubs don't know `clone`)."""
     return store.clone()
 
@@ -136,57 +136,3 @@ def cause_of(pid: int | None) -> str:
         case "D":
             return f"{silent}; it waits for a disk or a file server"
     return f"{silent}, though it is running: cut off from the network"
-
-
-class Guard:
-    """Under torchrun nobody stands above the ranks: rank 0 watches all, each other its own way to the store.
-
-    `fatal` is called from a thread, while the rank itself may wait for ever: it says what is wrong and ends the process.
-    """
-
-    def __init__(self, store: dist.TCPStore, rank: int, ranks: int, fatal: Callable[[HapError], None]) -> None:
-        self._beat = Beat(store, rank)
-        self._rank, self._fatal = rank, fatal
-        self._store = _another(store)
-        self._end = threading.Event()
-        self._pulse = Pulse(self._store, ranks) if rank == 0 else None
-        self._threads = [threading.Thread(target=self._reach, daemon=True)]
-        if self._pulse is not None:
-            self._threads.append(threading.Thread(target=self._watch, daemon=True))
-        for thread in self._threads:
-            thread.start()
-
-    def _reach(self) -> None:
-        looked = time.monotonic()
-        while not self._end.wait(BEAT_S):
-            now = time.monotonic()
-            if now - looked > SILENT_S / 3:  # this process was stopped itself
-                self._beat.answered = now
-            looked = now
-            if now - self._beat.answered > SILENT_S and not self._end.is_set():
-                self._fatal(
-                    lost(
-                        self._rank,
-                        f"rank {self._rank}",
-                        f"it can't reach the others at {os.environ.get('MASTER_ADDR', '?')}",
-                    )
-                )
-
-    def _watch(self) -> None:
-        assert self._pulse is not None
-        with suppress(RuntimeError):
-            while not self._end.wait(BEAT_S):
-                silent = self._pulse.silent()
-                if silent is not None and not self._end.is_set():
-                    self._fatal(
-                        lost(
-                            silent,
-                            f"rank {silent}",
-                            f"nothing was heard of it for {SILENT_S:.0f} s: stopped, or cut off from the network",
-                        )
-                    )
-
-    def stop(self) -> None:
-        """The run is over: nobody is watched any more."""
-        self._end.set()
-        self._beat.stop()

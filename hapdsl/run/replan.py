@@ -17,6 +17,7 @@ from hapdsl.lang.files import write_file
 from hapdsl.run.checkpoint import Checkpoint, find, steps
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.heartbeat import Lost
+from hapdsl.run.launch import outer_rank
 from hapdsl.run.train import RunResult, train
 from hapdsl.search.planner import plan
 from hapdsl.standalone import standalone
@@ -75,6 +76,9 @@ def train_on(
     `run` is changed to the program that was run at last. Raises HapError: HAP761 where there is no cluster to plan on, or no device is
     left; what `train` raises besides lost devices; what `plan` raises.
     """
+    if outer_rank() is not None:
+        hint = "leave --replan out: torchrun --max-restarts starts the ranks again, and they go on from the newest checkpoint"
+        raise error("HAP761", "torchrun has started the ranks: it says what is done when one is lost", help=hint)
     if run.tree.cluster is None:
         raise error(
             "HAP761", f"program '{run.tree.name}' names no cluster", run.tree.span, "write `on CLUSTER` in its header"

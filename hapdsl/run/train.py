@@ -26,6 +26,7 @@ from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.course import Course, Passage, course, reserved
 from hapdsl.run.data import Batch, Feed, Made, open_feed
 from hapdsl.run.distributed import Rank
+from hapdsl.run.guarded import guarded
 from hapdsl.run.how import How
 from hapdsl.run.initial import Initial, initial
 from hapdsl.run.launch import is_lost_peer, launch, outer_rank
@@ -174,6 +175,9 @@ class OwnError(HapError):
     """What one rank of a torchrun has found; other errors all of them find."""
 
 
+FOUND_BY_ALL = ("HAP717", "HAP718", "HAP762")  # the ranks have compared something, and all know
+
+
 def _under_torchrun(job: Job, gathered: Gathered) -> bool:
     """This process' part of an existing torchrun; is it the first rank?"""
     torch.set_num_threads(1)
@@ -187,22 +191,20 @@ def _under_torchrun(job: Job, gathered: Gathered) -> bool:
     backend.device()
     dist.init_process_group(backend.torch_name)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), guarded():
             work(gathered, job)
-        dist.barrier()
+            dist.barrier()
         return dist.get_rank() == 0
     except HapError as problem:
+        if getattr(problem, "lost", False) or any(d.code in FOUND_BY_ALL for d in problem.diagnostics):
+            raise HapError(*problem.diagnostics, status=problem.status) from None
         found = [replace(d, message=f"rank {dist.get_rank()}: {d.message}") for d in problem.diagnostics]
         raise OwnError(*found, status=problem.status) from None
     except RuntimeError as problem:
         if not is_lost_peer(problem):
             raise
-        raise OwnError(
-            *error(
-                "HAP720", f"rank {dist.get_rank()} has lost another one: {str(problem).splitlines()[0]}"
-            ).diagnostics,
-            status=1,
-        ) from None
+        words = f"rank {dist.get_rank()} has lost another one: {str(problem).splitlines()[0]}"
+        raise error("HAP720", words, help="what that one said, or torchrun says of it, is the cause", status=1) from None
     finally:
         dist.destroy_process_group()
 

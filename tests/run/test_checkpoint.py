@@ -10,7 +10,9 @@ import shutil
 import pytest
 import torch
 
+from hapdsl.cli import main
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.resources import programs_folder
 from hapdsl.run import checkpoint_read, lock
 from hapdsl.run.checkpoint import find, steps
 from hapdsl.run.checkpoint_write import Saving
@@ -90,7 +92,6 @@ def test_the_scale_of_f16_goes_on(tmp_path):
 
 def on_two(program, shares):
     """The program's text for two devices with these shares."""
-    from hapdsl.lang.resources import programs_folder
     from hapdsl.workbench import Workbench
 
     folder = programs_folder() / "plans"
@@ -241,3 +242,41 @@ def test_one_run_at_a_time_has_a_folder(tmp_path, monkeypatch):
     assert stop.value.diagnostics[0].code == "HAP755"
     with lock.locked(tmp_path / "c"):
         pass
+
+
+def test_from_the_command_line(tmp_path, capsys, monkeypatch):
+    file = str(programs_folder() / "plans" / "mlp_zero.hap")
+    other = str(programs_folder() / "plans" / "mesh.hap")
+    at = str(tmp_path / "c")
+
+    def answer(*words):
+        torch.set_num_threads(1)
+        status = main(["run", *words, "--json"])
+        return status, json.loads(capsys.readouterr().out)
+
+    whole = answer(file, "--data", "digits", "--seed", "3", "--steps", "6", "--dtype", "f64")[1]
+    status, said = answer(
+        file, "--data", "digits", "--seed", "3", "--steps", "4", "--dtype", "f64", "--checkpoint", at, "--every", "3"
+    )
+    assert status == 0 and said["checkpoint"] == f"{at}/step-00000004" and steps(tmp_path / "c") == [3, 4]
+    for program, exact in ((file, True), (other, False)):
+        status, said = answer(program, "--resume", at, "--steps", "6", "--dtype", "f64")
+        assert (status, said["seed"], said["data"], said["first_step"]) == (0, 3, "digits", 5)
+        assert said["resumed"] == f"{at}/step-00000004" and steps(tmp_path / "c") == [3, 4]
+        assert said["loss"] == pytest.approx(whole["loss"][4:], rel=1e-9) and (
+            said["loss"] == whole["loss"][4:] or not exact
+        )
+    for words, code in (
+        ((file, "--resume", at, "--seed", "4"), "HAP757"),
+        ((file, "--resume", at, "--steps", "4"), "HAP719"),
+        ((file, "--resume", str(tmp_path / "nothing")), "HAP750"),
+        ((file, "--checkpoint", at), "HAP756"),
+        ((file, "--checkpoint", f"{at}/lock"), "HAP754"),
+        ((file, "--every", "3"), "HAP850"),
+        ((file, "--replan"), "HAP850"),
+    ):
+        status, said = answer(*words)
+        assert (status, [d["code"] for d in said["diagnostics"]]) == (2, [code])
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")  # torchrun starts the same command again
+    status, said = answer(file, "--steps", "6", "--dtype", "f64", "--checkpoint", at)
+    assert (status, said["first_step"], said["loss"]) == (0, 5, whole["loss"][4:])

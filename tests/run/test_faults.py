@@ -17,11 +17,13 @@ import torch
 import torch.distributed as dist
 
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.resources import programs_folder
 from hapdsl.run import heartbeat, launch
 from hapdsl.run.checkpoint import find, steps
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.train import train
 from tests.run.test_launch import Pids
+from tests.run.test_running import as_torchrun_does, free_port
 from tests.run.test_train import program_of
 
 F64 = torch.float64
@@ -202,3 +204,45 @@ def test_a_full_disk(tmp_path):
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
     found = train(program, 4, 4, dtype=F64, resume=tmp_path, saving=Saving(tmp_path, 1))
     assert found.loss == train(program, 4, 4, dtype=F64).loss[2:]
+
+
+STOPS = """
+import os, signal
+import torch
+from tests.run.test_train import program_of
+
+def batches():
+    graph = program_of("mlp_zero").graph
+    number = 0
+    while True:
+        number += 1
+        if number == 4 and os.environ["RANK"] == "2":
+            open("stopped", "w").write(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+        yield {"x": torch.zeros(64, 64), "label": torch.zeros(64, dtype=torch.int64)}
+"""
+
+
+def test_a_rank_that_is_stopped_under_torchrun(tmp_path, monkeypatch):
+    """Nobody stands above the ranks: the first one says it, and ends; the others see that it is gone."""
+    (tmp_path / "stops.py").write_text(STOPS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def freed():
+        until = time.monotonic() + 40
+        while time.monotonic() < until:  # what torchrun would do, once a rank has ended
+            if (tmp_path / "said.0").exists() and "HAP760" in (tmp_path / "said.0").read_text():
+                os.kill(int((tmp_path / "stopped").read_text()), signal.SIGKILL)
+                return
+            time.sleep(0.1)
+
+    helper = threading.Thread(target=freed)
+    helper.start()
+    arguments = ["run", str(programs_folder() / "plans" / "mlp_zero.hap"), "--data", "stops:batches", "--steps", "50"]
+    statuses = as_torchrun_does(arguments, [(0, k) for k in range(4)], free_port(), tmp_path / "said")
+    helper.join()
+    said = [(tmp_path / f"said.{rank}").read_text() for rank in range(4)]
+    assert statuses[0] == 1 and statuses[2] == -signal.SIGKILL and 0 not in statuses
+    assert "HAP760" in said[0] and "process 2" in said[0] and "stopped, or cut off" in said[0]
+    assert not said[1].strip() and not said[3].strip(), said

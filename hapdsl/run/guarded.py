@@ -1,0 +1,94 @@
+"""A rank that torchrun has started: nobody of ours stands above it, so the ranks watch one another."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.run import heartbeat
+from hapdsl.run.heartbeat import BEAT_S, FIRST_S, Beat, Pulse, another, lost
+
+Fatal = Callable[[HapError], None]  # says what is wrong and ends the process; called from a thread
+
+
+@contextmanager
+def guarded(fatal: Fatal | None = None) -> Iterator[None]:
+    """Within it, with the process group up, a rank that is stopped or cut off ends all ranks."""
+    environment = os.environ
+    store = dist.TCPStore(
+        environment["MASTER_ADDR"], int(environment["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=FIRST_S)
+    )
+    guard = Guard(store, dist.get_rank(), dist.get_world_size(), fatal or _end)
+    try:
+        yield
+    finally:
+        guard.stop()
+
+
+def _end(stop: HapError) -> None:
+    (said,) = stop.diagnostics
+    sys.stderr.write(f"error {said.code}: {said.message}\n  help: {said.help}\n")
+    sys.stderr.flush()
+    os._exit(stop.status)
+
+
+class Guard:
+    """Under torchrun nobody stands above the ranks: rank 0 watches all, each other its own way to the store.
+
+    `fatal` is called from a thread, while the rank itself may wait for ever: it says what is wrong and ends the process.
+    """
+
+    def __init__(self, store: dist.TCPStore, rank: int, ranks: int, fatal: Callable[[HapError], None]) -> None:
+        self._beat = Beat(store, rank)
+        self._rank, self._fatal = rank, fatal
+        self._store = another(store)
+        self._end = threading.Event()
+        self._pulse = Pulse(self._store, ranks) if rank == 0 else None
+        self._threads = [threading.Thread(target=self._reach, daemon=True)]
+        if self._pulse is not None:
+            self._threads.append(threading.Thread(target=self._watch, daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def _reach(self) -> None:
+        looked = time.monotonic()
+        while not self._end.wait(BEAT_S):
+            now = time.monotonic()
+            if now - looked > heartbeat.SILENT_S / 3:  # this process was stopped itself
+                self._beat.answered = now
+            looked = now
+            if now - self._beat.answered > heartbeat.SILENT_S and not self._end.is_set():
+                self._fatal(
+                    lost(
+                        self._rank,
+                        f"rank {self._rank}",
+                        f"it can't reach the others at {os.environ.get('MASTER_ADDR', '?')}",
+                    )
+                )
+
+    def _watch(self) -> None:
+        assert self._pulse is not None
+        with suppress(RuntimeError):
+            while not self._end.wait(BEAT_S):
+                silent = self._pulse.silent()
+                if silent is not None and not self._end.is_set():
+                    self._fatal(
+                        lost(
+                            silent,
+                            f"rank {silent}",
+                            f"nothing was heard of it for {heartbeat.SILENT_S:.0f} s: stopped, or cut off from the network",
+                        )
+                    )
+
+    def stop(self) -> None:
+        """The run is over: nobody is watched any more."""
+        self._end.set()
+        self._beat.stop()
