@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
             && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help demo test check lint types contracts docs pytest bench soak theory pictures tutorial fuzz coverage clean
+.PHONY: help emulate demo test check lint types contracts docs pytest bench soak theory pictures tutorial fuzz coverage clean
 
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
@@ -14,6 +14,7 @@ help:
 	@echo 'make check   ruff, mypy, import-linter, docs, pytest (in an environment that is set up)'
 	@echo 'make docs    the documentation as a site in build/site; a warning fails'
 	@echo 'make soak    kill a run a hundred times in twenty minutes, and see that nothing is lost'
+	@echo 'make emulate run plans and their rivals on an emulated cluster, as root, and rewrite those tables (an hour)'
 	@echo 'make bench   measure the search anew and rewrite the tables of docs/performance.md (an hour or two)'
 	@echo 'make theory  write docs/theory.md, the reference of all operators, anew from their declarations'
 	@echo 'make pictures  draw every picture of the documentation anew'
@@ -61,6 +62,10 @@ pytest:
 
 soak:
 	$(BIN)/python -m benchmarks.soak
+
+emulate:
+	$(BIN)/python -m benchmarks.emulate
+	$(BIN)/python -m benchmarks.accuracy
 
 bench:
 	$(BIN)/python -m benchmarks.search

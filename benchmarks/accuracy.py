@@ -7,7 +7,7 @@ then left out.
 
     --quick     small models, a quick profile, six programs each: does everything work?
 
-Results go to benchmarks/results/accuracy.md and .jsonl.
+The tables go to docs/performance.md (of a quick run to benchmarks/results/accuracy_quick.md), all numbers to benchmarks/results/accuracy.jsonl.
 """
 
 from __future__ import annotations
@@ -23,7 +23,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.emulate import MODELS, RESULTS, SMALL, forgotten, measured, opened, options, prepared, speeds_of, timed
+from benchmarks.emulate import (
+    MODELS,
+    RESULTS,
+    SMALL,
+    forgotten,
+    into_page,
+    measured,
+    opened,
+    options,
+    prepared,
+    speeds_of,
+    timed,
+)
 from benchmarks.emulated import Emulated
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster, build
@@ -259,9 +271,11 @@ def main() -> None:
     found = scores(cases)
     text = page(cases, found)
     print(text)
-    (RESULTS / f"accuracy{quick}.md").write_text(
-        f"`python -m benchmarks.accuracy {' '.join(sys.argv[1:])}`\n\n{text}", encoding="utf-8"
-    )
+    text = f"`python -m benchmarks.accuracy {' '.join(sys.argv[1:])}`\n\n{text}"
+    if quick:
+        (RESULTS / "accuracy_quick.md").write_text(text, encoding="utf-8")
+    else:
+        into_page("accuracy", text)
     rows = [{**case.__dict__, "text": None} for case in cases]
     (RESULTS / f"accuracy{quick}.jsonl").write_text(
         "".join(json.dumps(r) + "\n" for r in [found, *rows]), encoding="utf-8"

@@ -7,7 +7,8 @@ parts proportional to speed, FSDP2 and DTensor tensor parallelism train the same
     --quick     smaller models, a quick profile, few rounds: does everything work?
     --models mlp,gpt --rounds 7 --steps 3 --quotas .8,.4,.2,.2 --rate 1e9 --latency 0
 
-Results go to benchmarks/results/: emulated.hap (the cluster), emulate.md (the tables), emulate.jsonl (everything).
+The tables go to docs/performance.md (of a quick run to benchmarks/results/emulate_quick.md), the cluster and everything else to
+benchmarks/results/emulated.hap and emulate.jsonl.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from hapdsl.cluster.describe import describe
 from hapdsl.cluster.seen import Seen
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
+from hapdsl.lang.files import write_file
 from hapdsl.lang.print import to_text
 from hapdsl.lang.resources import programs_folder
 from hapdsl.run.backends import GLOO
@@ -46,6 +48,7 @@ from hapdsl.standalone import standalone
 from hapdsl.workbench import Workbench
 
 RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 QUOTAS = (0.8, 0.4, 0.2, 0.2)  # of one processor: speeds 4:2:1:1 on a machine with two
 RATE = 1e9
 # Named before anything was measured.
@@ -220,6 +223,14 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def into_page(name: str, text: str) -> None:
+    """Put tables between a benchmark's markers in docs/performance.md."""
+    begin, end = (f"<!-- benchmarks.{name}: {word} -->" for word in ("begin", "end"))
+    old = PAGE.read_text(encoding="utf-8")
+    head, _, rest = old.partition(begin)
+    write_file(PAGE, f"{head}{begin}\n\n{text.strip()}\n\n{end}{rest.partition(end)[2]}")
+
+
 def opened(arguments: argparse.Namespace) -> Emulated:
     quotas = [float(x) for x in arguments.quotas.split(",")]
     return Emulated(quotas, [arguments.rate] * len(quotas), arguments.latency)
@@ -263,7 +274,11 @@ def main() -> None:
             results.append(compare(lab, model, chosen[model], block, seen, arguments.rounds, arguments.steps))
             print(table(results[-1]), flush=True)
     head = f"`python -m benchmarks.emulate {' '.join(sys.argv[1:])}`: quotas {arguments.quotas}, {arguments.rate / 1e6:.0f} Mbit/s, {arguments.rounds} rounds\n\n"
-    (RESULTS / f"emulate{quick}.md").write_text(head + "\n".join(map(table, results)), encoding="utf-8")
+    text = head + "\n".join(map(table, results))
+    if quick:
+        (RESULTS / "emulate_quick.md").write_text(text, encoding="utf-8")
+    else:
+        into_page("emulate", text)
     (RESULTS / f"emulate{quick}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in results), encoding="utf-8")
 
 
