@@ -30,6 +30,7 @@ def going_options(function: _Function) -> _Function:
             click.option("--keep", type=click.IntRange(1), metavar="N", help=f"Keep the newest N.  [default: {KEEP}]"),
             click.option("--resume", metavar="DIR", help="Go on from the newest checkpoint in DIR, or from DIR itself; FILE may be another program."),
             click.option("--replan", is_flag=True, help="If a device is lost, plan for those that are left and go on from the last checkpoint."),
+            click.option("--timeout", type=click.FloatRange(1, 1e6), default=600, show_default=True, metavar="S", help="How long ranks wait for one that takes no part."),
         ]
     ):  # fmt: skip
         function = option(function)
@@ -45,10 +46,18 @@ class Going:
     seed: int
     data: str
     replan: bool
+    timeout_s: float
 
 
 def going(
-    seed: int | None, data: str | None, checkpoint: str | None, every: int | None, keep: int | None, resume: str | None, replan: bool
+    seed: int | None,
+    data: str | None,
+    checkpoint: str | None,
+    every: int | None,
+    keep: int | None,
+    resume: str | None,
+    replan: bool,
+    timeout: float,
 ) -> Going:
     """Read the options. Raises click.UsageError for those that need others, HapError as `find` and `settle` do."""
     if checkpoint is None and (every is not None or keep is not None):
@@ -56,7 +65,12 @@ def going(
     if replan and checkpoint is None:
         raise click.UsageError("--replan goes on from a checkpoint: --checkpoint DIR says where they are written")
     if checkpoint is not None and Path(checkpoint).exists() and not Path(checkpoint).is_dir():
-        raise error("HAP754", f"{checkpoint} is no folder: checkpoints can't be written there", help="--checkpoint DIR", status=2)
+        raise error(
+            "HAP754",
+            f"{checkpoint} is no folder: checkpoints can't be written there",
+            help="--checkpoint DIR",
+            status=2,
+        )
     from hapdsl.run.checkpoint import find, steps
     from hapdsl.run.checkpoint_write import Saving
     from hapdsl.run.course import settle
@@ -67,4 +81,4 @@ def going(
     if start is not None:
         seed, data = settle(start, seed, data)
     saving = None if checkpoint is None else Saving(Path(checkpoint), every or EVERY, keep or KEEP)
-    return Going(start, saving, seed or 0, data or "random", replan)
+    return Going(start, saving, seed or 0, data or "random", replan, timeout)

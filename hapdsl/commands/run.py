@@ -9,7 +9,7 @@ import click
 
 from hapdsl.commands.going import going, going_options
 from hapdsl.commands.output import Output, json_option
-from hapdsl.commands.running import reports, running, running_options, said_once
+from hapdsl.commands.running import first, reports, running, running_options, said_once
 from hapdsl.commands.truth import prepare, told, truth_options
 from hapdsl.lang.amounts import in_seconds
 
@@ -68,6 +68,8 @@ def command(
 
     how, log = running(out, kept)
     wished = going(seed, data, **kept)
+    if wished.start is not None and wished.start.manifest.model_fingerprint != program.graph.fingerprint and first():
+        out.say(f"note: model '{program.graph.model}' isn't what it was when {wished.start.folder} was written; its parameters and state are alike")
     run = Survivor(bench, tree, program)
     with reports(out, steps, log) as tell:
         wishes: dict[str, Any] = {
@@ -79,6 +81,7 @@ def command(
             "told": tell,
             "allow": frozenset(allow),
             "collect": False,
+            "timeout_s": wished.timeout_s,
             "trace": prepare(bench, tree, trace, calibrate),
         }
         if wished.replan and wished.saving is not None:

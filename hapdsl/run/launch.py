@@ -301,6 +301,12 @@ class _Watch:
     def failure(self) -> HapError:
         """The failure that explains the others: one that isn't merely a lost peer, else the first."""
         rank, header = min(self.failures.items(), key=lambda f: bool(f[1].get("lost")))
+        waited = any("timed out" in f.get("message", "").lower() for f in self.failures.values())
+        missing = [r for r in self.open if r not in self.failures and r not in self.done]
+        if header.get("lost") and waited and missing:
+            names = ", ".join(f"{r} ({self.names[r]})" for r in missing)
+            words = f"process {names} took no part any more: the others have waited in vain (--timeout)"
+            return Lost(missing[0], error("HAP763", words, status=1).diagnostics[0])
         if "diagnostics" in header:
             return _again(header, f"process {rank} ({self.names[rank]})")
         found = error("HAP720", f"process {rank} ({self.names[rank]}) failed: {header['message']}", status=1)

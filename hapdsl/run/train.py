@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Set
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -155,7 +156,7 @@ def train(
     with reserved(on) if not outer else nullcontext():
         if outer is None:
             launch(work, nproc, (job,), gathered.receive, timeout_s, names, backend=backend)
-        elif not _under_torchrun(job, gathered):
+        elif not _under_torchrun(job, gathered, timeout_s):
             return None
     result = gathered.result(program, steps)
     result.first_step = on.first
@@ -178,7 +179,7 @@ class OwnError(HapError):
 FOUND_BY_ALL = ("HAP717", "HAP718", "HAP762")  # the ranks have compared something, and all know
 
 
-def _under_torchrun(job: Job, gathered: Gathered) -> bool:
+def _under_torchrun(job: Job, gathered: Gathered, timeout_s: float) -> bool:
     """This process' part of an existing torchrun; is it the first rank?"""
     torch.set_num_threads(1)
     backend, devices = job.how.chosen, job.program.layout.devices
@@ -189,7 +190,7 @@ def _under_torchrun(job: Job, gathered: Gathered) -> bool:
             help=f"torchrun must start {devices} in all",
         )
     backend.device()
-    dist.init_process_group(backend.torch_name)
+    dist.init_process_group(backend.torch_name, timeout=timedelta(seconds=timeout_s))
     try:
         with torch.no_grad(), guarded():
             work(gathered, job)

@@ -66,6 +66,21 @@ def test_a_rank_that_is_stopped():
     assert QUICK_S <= seconds < QUICK_S + 10 and seen.gone()
 
 
+def hangs(reporter):
+    for step in range(10):
+        if step == 5 and dist.get_rank() == 1:
+            time.sleep(600)
+        dist.all_reduce(torch.ones(10))
+
+
+def test_a_rank_that_hangs():
+    """It answers, but takes no part: who waits says so, and the one that isn't heard of is named."""
+    found, seconds = lost_in(lambda: launch.launch(hangs, 3, names=["a", "b", "c"], timeout_s=1.5, method="fork"))
+    (said,) = found.diagnostics
+    assert found.rank == 1 and said.code == "HAP763" and "process 1 (b) took no part" in said.message
+    assert seconds < 15
+
+
 def test_a_job_that_is_stopped_and_continued_as_a_whole_goes_on():
     """As Ctrl-Z and fg do: whoever watches was stopped too, so nobody is blamed."""
     with torch.random.fork_rng():

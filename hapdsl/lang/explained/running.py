@@ -200,4 +200,11 @@ RUNNING: dict[str, Explanation] = {
         "ranks that were started differently",
         "Under torchrun each process reads its own command line. Steps, seed, data and checkpoints must be the same on all of them.",
     ),
+    "HAP763": Explanation(
+        "a rank that hangs",
+        "The process is there and answers, but does nothing that the others wait for: its data never come, or a kernel never ends. They have waited "
+        "for `--timeout` seconds in one collective. If a step may really take so long on one device, allow more.",
+        "hapdsl run plan.hap --timeout 5",
+        "hapdsl run plan.hap --timeout 600",
+    ),
 }
