@@ -61,6 +61,8 @@ def basis(program: Program, cluster: Cluster, cost: Cost) -> Basis:
             messages += longest
             method = instruction.method or METHODS[instruction.op][0]
             group = program.layout.mesh[instruction.axis][1]
+            single = len(cluster.nodes) in (1, len(cluster))
+            method = METHODS[instruction.op][0] if method == "hierarchical" and single else method
             known = instruction.op in cluster.measured or f"{instruction.op}_{method}" in cluster.measured
             if known and group == len(cluster):
                 measured += longest

@@ -373,3 +373,13 @@ def test_an_operator_measured_by_flop_and_by_bytes_costs_the_larger() -> None:
     assert curve.at(np.array([1e6, 1e7]), np.array([1e6, 1e6])).tolist() == pytest.approx([3e-3, 1e-2])
     with pytest.raises(HapError):
         grouped("\n".join(f"measured matmul on d {{ 1 MFLOP = {k} ms, 2 MFLOP = 2 ms }}" for k in (1, 2)))
+
+
+def test_levels_that_aren_t_there_cost_what_was_measured_without() -> None:
+    """Four devices in one node: a hierarchical message is a padded one, and its table holds; else it would look cheaper than what was measured."""
+    cluster = grouped(
+        "measured all_gather_padded { 1 MB = 30 ms, 3 MB = 90 ms }\nmeasured all_reduce_ring { 1 MB = 50 ms, 2 MB = 60 ms }"
+    )
+    for kind, plain, size in (("all_gather", "padded", 2e6), ("all_reduce", "ring", 15e5)):
+        prices = [collective_seconds(kind, m, [size / 4] * 4, size, cluster) for m in (plain, "hierarchical")]
+        assert prices == pytest.approx([60e-3, 60e-3] if kind == "all_gather" else [55e-3, 55e-3])
