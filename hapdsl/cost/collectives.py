@@ -62,7 +62,8 @@ def collective_seconds(
     n = len(group)
     if n <= 1:
         return 0.0
-    method = METHODS[kind][0] if method is None else method
+    joined = cluster.link(group) if wiring is None else wiring
+    method = _plainly(kind, METHODS[kind][0] if method is None else method, joined)
     largest = float(np.max(shares)) if kind != "all_reduce" else 0.0
     if cluster.measured and n == len(cluster):  # a curve was measured with all devices, so it says nothing about fewer
         curve = cluster.measured.get(f"{kind}_{method}")
@@ -73,14 +74,13 @@ def collective_seconds(
         curve = cluster.measured.get(kind)
         if curve is not None:  # of all methods; shares that differ count as if each were the largest
             return curve.seconds(_moved(kind, "", largest, total, n))
-    return wired_seconds(kind, method, largest, total, cluster.link(group) if wiring is None else wiring)
+    return wired_seconds(kind, method, largest, total, joined)
 
 
 def wired_seconds(kind: str, method: str, largest: float, total: float, wiring: Wiring) -> float:
     """The formulas of this module. Raises ValueError for another collective or method."""
     n, ring = wiring.devices, wiring.ring
-    if method == "hierarchical" and (wiring.nodes == 1 or wiring.most == 1):
-        method = METHODS[kind][0]
+    method = _plainly(kind, method, wiring)
     match kind, method:
         case "all_reduce", "ring":
             return 2 * (n - 1) / n * total / ring.bandwidth + 2 * (n - 1) * ring.latency
@@ -102,6 +102,11 @@ def wired_seconds(kind: str, method: str, largest: float, total: float, wiring: 
         case "all_to_all", "pairwise":
             return largest * wiring.exchange + (n - 1) * ring.latency
     raise ValueError(f"unknown collective {kind} ({method})")
+
+
+def _plainly(kind: str, method: str, wiring: Wiring) -> str:
+    """The method that is really taken: on one node, or with one device in each, there are no levels. What was measured of it holds then, too."""
+    return METHODS[kind][0] if method == "hierarchical" and (wiring.nodes == 1 or wiring.most == 1) else method
 
 
 def _scattered(inner: float, outer: float, wiring: Wiring) -> float:
