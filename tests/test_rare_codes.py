@@ -14,7 +14,7 @@ import torch
 from hapdsl.check.verify import verify
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.run import collectives, train
+from hapdsl.run import accuracy, collectives
 from hapdsl.run.distributed import Rank
 from hapdsl.run.kernels.registry import resolve
 from hapdsl.run.launch import launch
@@ -70,7 +70,7 @@ def nobody_makes_it() -> None:
 
 def no_labels() -> None:
     graph = case(HELD).graph
-    train.evaluate(graph, {}, {})
+    accuracy.evaluate(graph, {}, {})
 
 
 def too_short() -> None:

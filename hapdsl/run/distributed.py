@@ -82,7 +82,7 @@ class Rank:
         self.loop = self.listed(loop + after if once else loop)
         self.after = self.listed([] if once else after)
         if compiled:
-            self.loop, self.after = (segments(part, self.lowered.steps) for part in (self.loop, self.after))
+            self.loop, self.after = (segments(part, self.lowered.steps, self.rank) for part in (self.loop, self.after))
         agree(program)
 
     def listed(self, numbers: Sequence[int]) -> list[Action]:

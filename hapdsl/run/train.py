@@ -18,14 +18,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hapdsl.graph.program import Program, Value
-from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.run import checkpoint_read, replicas
 from hapdsl.run.allocator import keep_freed_memory
 from hapdsl.run.checkpoint import Checkpoint
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.course import Course, Passage, course, reserved
-from hapdsl.run.data import Batch, Feed, Made, open_feed
+from hapdsl.run.data import Feed, Made, open_feed
 from hapdsl.run.distributed import Rank
 from hapdsl.run.guarded import guarded
 from hapdsl.run.how import How
@@ -37,7 +37,6 @@ from hapdsl.run.reference import Reference, advance
 from hapdsl.run.report import Line, Scalars, Told
 from hapdsl.run.threads import one_thread
 from hapdsl.run.tracing import Tracer, Traces, last, received
-from hapdsl.theory.instance import FLOATS
 
 Progress = Callable[[int, float], None]  # steps done, loss of the last one
 
@@ -376,46 +375,3 @@ def _compare(result: RunResult, graph: TrainingGraph, job: Job) -> None:
     params = [t.name for t in graph.of_kind("param") if t.name in result.final]
     gaps = [(result.final[n].double() - alone.final[n].double()).abs().max() for n in params]
     result.param_diff = float(max(gaps)) if gaps else None
-
-
-def evaluate(graph: TrainingGraph, held: dict[str, Tensor], samples: Batch, allow: Set[str] = frozenset()) -> float:
-    """The share of `samples` whose label has the largest output: the forward pass on one device, without dropout.
-
-    `held` are parameters and buffers. Samples go through in batches of the model's own size, the last one filled up.
-    Raises HapError HAP712 where the model has no output [batch, classes] beside a label [batch].
-    """
-    graph = graph.undivided
-    label = next((t for t in graph.of_kind("input") if t.dtype not in FLOATS and len(t.shape) == 1), None)
-    fits = [
-        n
-        for n in graph.outputs
-        if label and len(graph.tensors[n].shape) == 2 and graph.tensors[n].shape[0] == label.shape[0]
-    ]
-    if label is None or not fits:
-        raise error(
-            "HAP712",
-            "accuracy needs an output [batch, classes] and a label [batch]",
-            help="add `output z` to the model",
-        )
-    executor = Reference(graph, allow=allow, keep=[fits[0]], nodes=_forward(graph, fits[0]))
-    size, total, right = label.shape[0], len(samples[label.name]), 0
-    with torch.no_grad(), one_thread():
-        for start in range(0, total, size):
-            chosen = (torch.arange(start, start + size)) % total
-            made = executor.step({**held, **{n: t[chosen] for n, t in samples.items()}})[fits[0]]
-            hits = made.argmax(-1) == samples[label.name][chosen]
-            right += int(hits[: min(size, total - start)].sum())
-    return right / total
-
-
-def _forward(graph: TrainingGraph, output: str) -> list[Node]:
-    """The calls that an output depends on, with dropout switched off."""
-    wanted, found = {output}, []
-    for node in reversed(graph.nodes):
-        if any(t in wanted for t in node.outputs):
-            wanted.update(node.inputs)
-            if node.op == "dropout":
-                still = replace(node.instance, attributes={**node.instance.attributes, "p": 0.0})
-                node = replace(node, instance=still)
-            found.append(node)
-    return found[::-1]

@@ -16,10 +16,11 @@ import torch.nn.functional as F
 
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
+from hapdsl.run.accuracy import evaluate
 from hapdsl.run.data import open_feed
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
-from hapdsl.run.train import evaluate, train, train_alone
+from hapdsl.run.train import train, train_alone
 from hapdsl.workbench import Workbench
 
 ROOT = Path(__file__).parents[2]
