@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hapdsl.cluster import Cluster, Curve, Device, Host, Link, Wiring
@@ -98,6 +98,40 @@ def test_one_message_is_never_dearer_than_two(a: list[int], link: tuple[float, f
     for kind, method in ALL:
         one, two, together = (wired_seconds(kind, method, max(s), sum(s), Wiring.uniform(len(s), *link)) for s in (a, b, both))
         assert together <= (one + two) * (1 + 1e-9)
+
+
+speeds = st.floats(1e7, 1e12)
+delays = st.floats(0, 1e-3)
+
+
+@given(st.integers(2, 5), st.integers(1, 5), st.tuples(speeds, delays), st.tuples(speeds, delays), st.floats(1e7, 1e13), st.integers(1, 10**9))
+@settings(deadline=None)
+def test_two_steps_are_never_cheaper_than_one(
+    nodes: int, each: int, inner: tuple[float, float], outer: tuple[float, float], switch: float, share: int
+) -> None:
+    """Equal shares gathered along one axis of nodes x devices and then the other, every step by its best method and all groups at once, against one
+    all_gather of all devices; and the same backwards, as reduce_scatters.
+
+    Where a node's card is faster than all its devices' links together, gathering within the nodes first is cheaper than what `hierarchical` does
+    when it runs (across, then within), so such clusters are left out.
+    """
+    assume(each == 1 or outer[0] <= each * inner[0])
+    devices = tuple(Device(f"d.{k}", "d", {"f32": 1.0}, 1.0, 1.0) for k in range(nodes * each))
+    hosts = tuple(Host(f"h.{k}", tuple(range(k * each, (k + 1) * each)), Link(*inner)) for k in range(nodes))
+    cluster = Cluster("two levels", devices, hosts, Link(*outer, switch))
+    rows = [list(host.devices) for host in hosts]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    for kind in ("all_gather", "reduce_scatter"):
+        one = best_method(kind, np.full(len(devices), share), share * len(devices), cluster)[1]
+        for first, then in ((rows, columns), (columns, rows)):
+            two = 0.0
+            held = share
+            for groups in (first, then):
+                n = len(groups[0])
+                wirings = cluster.links(groups)
+                two += max(best_method(kind, np.full(n, held), held * n, cluster, g, w)[1] for g, w in zip(groups, wirings, strict=True))
+                held *= n
+            assert one <= two * (1 + 1e-9)
 
 
 def test_an_empty_share_takes_part() -> None:
