@@ -35,16 +35,17 @@ def spread(program: Program, cluster: Cluster | None) -> Program:
     """A program over virtual devices as one over all devices; any other as it is."""
     if cluster is None or not cluster.virtual or len(program.layout.mesh) > 1:
         return program
-    speeds = [[cluster.devices[d].speed("f32") for d in node.devices] for node in cluster.nodes]
-    return with_cheapest_methods(expand(program, speeds), cluster)
+    return with_cheapest_methods(expand(program, cluster.node_speeds()), cluster)
 
 
 def planned(found: Plan, cluster: Cluster) -> Plan:
     """A plan that was made for `cluster.outer()`, over all devices of `cluster`: its program and baselines expanded and priced there.
 
-    The bound stays: it is for nodes whose devices share all work without a loss and need no messages among themselves. Messages within nodes
-    may make a baseline the faster one; then it is the plan, and the bound is that for all shares.
+    The search priced each line with what nodes do inside for it; what is reported is the expansion's price. The bound is one for nodes whose
+    devices share all work without a loss and need no messages among themselves. Where a baseline's expansion is the faster one, it is the plan, with the
+    bound for all shares.
     """
+    from hapdsl.search.anyshares import bound_under
 
     def over_all(candidate: Candidate) -> Candidate:
         program = spread(candidate.program, cluster)
@@ -52,6 +53,9 @@ def planned(found: Plan, cluster: Cluster) -> Plan:
 
     program = spread(found.program, cluster)
     made = replace(found, program=program, cost=evaluate(program, cluster), bound_scope=f"{found.bound_scope}; {SCOPE}")
+    made = replace(made, bound_s=min(made.bound_s, made.cost_s))  # they may be equal but for rounding
+    bound = bound_under(found.program.graph, found.program.layout, cluster.outer(), found.objective)
+    made = replace(made, bound_s=min(bound, made.cost_s))
     baselines = {name: over_all(c) if c is not None else None for name, c in found.baselines.items()}
     best = min(
         (c for c in baselines.values() if c is not None and c.cost.fits),
@@ -60,6 +64,6 @@ def planned(found: Plan, cluster: Cluster) -> Plan:
     )
     if best is not None and best.seconds(found.objective) < made.cost_s:
         program = replace(best.program, name=found.program.name)
-        bound, scope = found.bound_any_shares_s or 0.0, f"all shares; {SCOPE}"
-        made = replace(made, program=program, cost=best.cost, bound_s=min(bound, made.cost_s), bound_scope=scope)
+        every, scope = found.bound_any_shares_s or 0.0, f"all shares; {SCOPE}"
+        made = replace(made, program=program, cost=best.cost, bound_s=min(every, best.seconds(found.objective)), bound_scope=scope)
     return replace(made, baselines=baselines)

@@ -18,7 +18,7 @@ import numpy as np
 
 from hapdsl.check.layout import largest_remainder
 from hapdsl.graph.program import LOCAL, Instruction, Layout, Program, Value, conversion
-from hapdsl.graph.training import Node
+from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.theory.placements import P, Placement, R, S
 from hapdsl.theory.rules import Rule
 
@@ -34,22 +34,21 @@ def expand(program: Program, speeds: Sequence[Sequence[float]]) -> Program:
     widths = {len(row) for row in speeds}
     if len(program.layout.mesh) != 1 or len(speeds) != program.layout.devices or len(widths) != 1 or 0 in widths:
         raise ValueError("a row of speeds per device of a program on one axis, all of one length")
-    layout = _layout(program, np.asarray(speeds, dtype=np.float64))
+    layout = spread_layout(program.graph, program.layout, speeds)
     made = _Expansion(program, layout).run()
     return Program(program.name, program.graph, layout, made, program.cluster, program.model_args)
 
 
-def _layout(program: Program, speeds: np.ndarray) -> Layout:
-    """Outer shares as they were; inside a node the batch by speed, all else evenly."""
-    nodes, inner = speeds.shape
-    batch = program.graph.batch
-    together = (speeds / speeds.sum(axis=1, keepdims=True)).sum(
-        axis=0
-    )  # one cut for all nodes: where they hold the same
+def spread_layout(graph: TrainingGraph, outside: Layout, speeds: Sequence[Sequence[float]]) -> Layout:
+    """Outer shares as they were; inside a node the batch by speed, all else evenly. `speeds` as for `expand`."""
+    paces = np.asarray(speeds, dtype=np.float64)
+    nodes, inner = paces.shape
+    batch = graph.batch
+    together = (paces / paces.sum(axis=1, keepdims=True)).sum(axis=0)  # one cut for all nodes: where they hold the same
     found: dict[str, dict[tuple[int, ...], np.ndarray]] = {}
-    for name, cls in program.graph.classes.items():
-        outer = program.layout.shares[name][(0,)]
-        weights = speeds if name == batch else np.ones_like(speeds)
+    for name, cls in graph.classes.items():
+        outer = outside.shares[name][(0,)]
+        weights = paces if name == batch else np.ones_like(paces)
         common = together if name == batch else np.ones(inner)
         rows = [_dealt(weights[v], int(outer[v])) for v in range(nodes)]
         found[name] = {
@@ -62,6 +61,34 @@ def _layout(program: Program, speeds: np.ndarray) -> Layout:
 
 def _dealt(weights: np.ndarray, units: int) -> np.ndarray:
     return largest_remainder(weights.tolist(), units)
+
+
+class Between:
+    """Single lines of programs over nodes by themselves: what lies within a node before each, and what is made of it.
+
+    Between lines a value lies within its node as pieces of the batch, or whole where it has none; what nodes have yet to sum up without a
+    batch is summed up by their devices, too.
+    """
+
+    def __init__(self, graph: TrainingGraph, layout: Layout) -> None:
+        self.empty, self.layout = Program("", graph, layout, []), layout
+        self.natural = _Expansion(self.empty, layout).natural
+
+    def lying(self, value: Value) -> Value:
+        """A value over nodes as it lies over nodes × devices."""
+        q = self.natural(value.tensor)
+        return _on(value, P if q == R and value.placement[0] == P else q)
+
+    def lines(self, instruction: Instruction) -> list[Instruction]:
+        """The expansion of a call or conversion, from operands as they lie to results that lie so, too."""
+        expansion = _Expansion(self.empty, self.layout)
+        expansion.have = {v: [self.lying(v).placement[-1]] for v in instruction.inputs}
+        if instruction.node is not None:
+            expansion.compute(instruction, instruction.node)
+        else:
+            expansion.convert(instruction)
+        expansion.bring([(v, self.lying(v).placement[-1]) for v in instruction.outputs], instruction)
+        return expansion.made
 
 
 class _Expansion:

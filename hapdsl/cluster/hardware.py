@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -154,13 +154,18 @@ class Cluster:
     measured: Mapping[str, Curve] = field(default_factory=dict)
     guessed: bool = False
     virtual: bool = False
+    within: Cluster | None = field(default=None, repr=False)  # of what `outer` made: what it was made of
 
     def outer(self) -> Cluster:
         """What the nodes look like from outside, one device each: the speed and bandwidth of all its devices together, the memory of its smallest
-        one (parameters are whole on each). Messages within nodes aren't in it."""
+        one (parameters are whole on each). Messages within nodes aren't in it, but it knows where to look for them: `within` is this cluster."""
         devices = tuple(_together([self.devices[d] for d in node.devices], node.name) for node in self.nodes)
         hosts = tuple(Host(node.name, (k,), None, node.uplink) for k, node in enumerate(self.nodes))
-        return Cluster(self.name, devices, hosts, self.network)
+        return Cluster(self.name, devices, hosts, self.network, within=self)
+
+    def node_speeds(self) -> list[list[float]]:
+        """FLOP/s (f32) of each node's own devices."""
+        return [[self.devices[d].speed("f32") for d in node.devices] for node in self.nodes]
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -249,3 +254,12 @@ class Cluster:
     def memories(self) -> Floats:
         """Bytes of memory per device, float array [devices]."""
         return np.array([d.memory for d in self.devices])
+
+
+def weightless(cluster: Cluster) -> Cluster:
+    """A cluster on which every message begins at once."""
+
+    def alone(link: Link | None) -> Link | None:
+        return None if link is None else replace(link, latency=0.0)
+
+    return replace(cluster, nodes=tuple(replace(n, link=alone(n.link)) for n in cluster.nodes), network=alone(cluster.network))

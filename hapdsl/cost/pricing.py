@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapdsl.cluster.hardware import Cluster
-from hapdsl.cost.collectives import collective_seconds
+from hapdsl.cost.collectives import best_method, collective_seconds
 from hapdsl.cost.compute import compute_seconds
 from hapdsl.cost.numbers import FREE, LOAD, LOCAL, Draft, Numbers
 from hapdsl.graph.program import Instruction, Layout, Program, Value
@@ -82,6 +82,15 @@ class Pricer:
     def slot_bytes(self, slot: int) -> Ints:
         """Local bytes of a numbered value, int array [devices]."""
         return self._shape_bytes()[self.numbers.shape_of[slot]]
+
+    def sent(self, value: Value) -> Ints:
+        """What a message of a value is counted by, int array [devices]: its local bytes."""
+        return self.slot_bytes(self.slot(value))
+
+    def alone(self, kind: str, source: Value, target: Value, cluster: Cluster, sizes: tuple[Floats | Ints, float]) -> float:
+        """Seconds of a message of one value, by its cheapest method, where `cluster` (this one, or it without latencies) takes what `sizes`
+        (shares, total) say."""
+        return best_method(kind, *sizes, cluster)[1]
 
     def table(self, slots: Sequence[int] | Ints, devices: Ints | None = None) -> Ints:
         """Local bytes of numbered values (on some devices only), int array [values, devices]."""

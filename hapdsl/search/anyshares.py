@@ -13,14 +13,18 @@ least their sum times min_d w_d / b_d.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.compute import compute_dtype
 from hapdsl.graph.program import Layout
 from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.search.baselines import MESSAGES
 from hapdsl.search.conversions import Conversions, Sizes
 from hapdsl.search.eliminate import TooWide, eliminate
+from hapdsl.search.prices import cutting_planes
 from hapdsl.search.space import Space, Table, instruction
 from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import Placement
@@ -91,10 +95,20 @@ def least_flops(node: Node, index: str) -> float:
 def bound_any_shares(training: TrainingGraph, layout: Layout, cluster: Cluster, structure: Structure | None = None) -> float | None:
     """Seconds that no program of the space takes less than, under any shares (synchronous cost). None where too wide.
 
-    `layout` only says how many devices there are.
+    `layout` only says how many devices there are. Of virtual devices no messages within are counted.
     """
-    space = _AnyShares(training, layout, cluster, structure=structure)
+    space = _AnyShares(training, layout, replace(cluster, within=None), structure=structure)
     try:
         return eliminate(space.graph, np.ones(1)).bound
     except TooWide:
         return None
+
+
+def bound_under(training: TrainingGraph, layout: Layout, cluster: Cluster, objective: str = "sync") -> float:
+    """Seconds that no program takes less than under one layout; of virtual devices no messages within are counted. 0 where too wide."""
+    structure = Structure(training, None, MESSAGES)
+    space = Space(training, layout, replace(cluster, within=None), None, objective, structure)
+    try:
+        return cutting_planes(space.graph, elimination_order=structure.order).bound
+    except TooWide:
+        return 0.0

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapdsl.cluster.hardware import Cluster
-from hapdsl.cost.collectives import best_method
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import Layout, Value, conversion
 from hapdsl.search.messages import Split
@@ -67,7 +66,7 @@ class Conversions:
             assert kind is not None
             shares, total = self.sizes(name, kind, source, target)
             cluster = self.split.light if self.buckets.joins(name) else self.cluster
-            found = best_method(kind, shares, total, cluster)[1]
+            found = self.pricer.alone(kind, Value(name, (source,)), Value(name, (target,)), cluster, (shares, total))
             part = self.buckets.part(name, kind)
             if part is not None:
                 found += part[1] * self.split.floor(part[0])
@@ -76,7 +75,7 @@ class Conversions:
 
     def sizes(self, name: str, kind: str, source: Placement, target: Placement) -> tuple[Sizes, float]:
         """(bytes per device, bytes in all) that decide a collective's price."""
-        before, after = (self.pricer.slot_bytes(self.pricer.slot(Value(name, (p,)))) for p in (source, target))
+        before, after = (self.pricer.sent(Value(name, (p,))) for p in (source, target))
         shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(kind, before)
         total = float(shares.max() if kind == "all_reduce" else shares.sum())
         if self.buckets.joins(name):

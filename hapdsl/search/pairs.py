@@ -10,11 +10,11 @@ import numpy as np
 
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.evaluate import Cost, evaluate
-from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.amounts import in_bytes
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.search.conversions import Conversions
+from hapdsl.search.inside import pricer_of
 from hapdsl.search.plan import Candidate
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of
@@ -98,7 +98,7 @@ class Pairs:
     def under(self, choice: Choice, shares: Shares, structure: Structure) -> Pair:
         """Choices under other shares than they were found for."""
         layout = layout_of(shares, len(self.cluster))
-        pricer = Pricer(self.training, layout, self.cluster, structure.numbers)
+        pricer = pricer_of(self.training, layout, self.cluster, structure.numbers)
         conversions = Conversions(structure, layout, self.cluster, pricer)
         return self.priced(choice, shares, Scheduler(conversions))
 

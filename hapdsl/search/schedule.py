@@ -136,7 +136,7 @@ class Scheduler:
     def _method(self, op: str, sources: tuple[Value, ...], targets: tuple[Value, ...]) -> str | None:
         if op not in COLLECTIVES:
             return None
-        before, after = (sum(self.pricer.slot_bytes(self.pricer.slot(v)) for v in side) for side in (sources, targets))
+        before, after = (sum(self.pricer.sent(v) for v in side) for side in (sources, targets))
         shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(op, before)
         total = float(np.max(shares) if op == "all_reduce" else np.sum(shares))
         return best_method(op, shares, total, self.cluster)[0]

@@ -16,6 +16,7 @@ from hapdsl.cost.evaluate import stages_of
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import Instruction, Layout, Program
 from hapdsl.graph.training import TrainingGraph
+from hapdsl.search.inside import pricer_of
 
 Shares = dict[str, np.ndarray]  # units per device by class
 
@@ -45,7 +46,7 @@ class Stages:
 
     def __init__(self, program: Program, cluster: Cluster, pricer: Pricer | None = None) -> None:
         self.program, self.cluster = program, cluster
-        pricer = pricer or Pricer(program.graph, program.layout, cluster)
+        pricer = pricer or pricer_of(program.graph, program.layout, cluster)
         self.numbers = pricer.numbers
         lines = [pricer.line(i) for i in program.instructions]
         self.distinct: list[Instruction] = []
@@ -76,7 +77,7 @@ class Stages:
 
     def times(self, shares: Mapping[str, np.ndarray]) -> np.ndarray:
         """Seconds of each distinct instruction on each device, float array [instructions, devices]."""
-        pricer = Pricer(self.program.graph, layout_of(shares, len(self.cluster)), self.cluster, self.numbers)
+        pricer = pricer_of(self.program.graph, layout_of(shares, len(self.cluster)), self.cluster, self.numbers)
         found = np.zeros((len(self.distinct), len(self.cluster)))
         for k, instruction in enumerate(self.distinct):
             found[k] = pricer.price(instruction).seconds

@@ -31,6 +31,7 @@ from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search import footprint
 from hapdsl.search.carry import MADE_AGAIN
 from hapdsl.search.conversions import Conversions
+from hapdsl.search.inside import pricer_of
 from hapdsl.search.offers import Offer
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.structure import Choice, Structure
@@ -67,7 +68,9 @@ class Space:
     ) -> None:
         self.training, self.layout, self.cluster, self.objective = training, layout, cluster, objective
         self.structure = structure or Structure(training, restriction)
-        self.pricer = Pricer(training, layout, cluster, self.structure.numbers) if like is None else like.pricer
+        self.pricer: Pricer = (
+            pricer_of(training, layout, cluster, self.structure.numbers) if like is None else like.pricer
+        )
         self.conversions = self.make_conversions()
         if like is not None:
             self.conversions.share(like.conversions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -174,9 +175,35 @@ def test_plans_over_nodes_expand_and_are_no_faster_than_their_bounds(model: str,
     assert made.program.layout.mesh == (("nodes", 2), ("devices", 2))
     reread(made.program, graph)
     assert made.cost_s >= made.bound_s > 0
-    assert made.cost_s >= found.cost_s * (1 - 1e-9)  # nodes that share without a loss and need no messages inside
-    for candidate in made.baselines.values():
-        assert candidate is None or made.cost_s <= candidate.cost.sync_s * (1 + 1e-9)
+    for name, candidate in made.baselines.items():
+        if candidate is not None:
+            assert made.cost_s <= candidate.cost.sync_s * (1 + 1e-9)
+            priced = found.baselines[name]
+            assert priced is not None and priced.cost.sync_s == pytest.approx(candidate.cost.sync_s, rel=0.1)
+    assert found.cost_s == pytest.approx(made.cost_s, rel=0.1)
+
+
+def test_lines_over_nodes_cost_what_their_expansions_do(tmp_path: Path) -> None:
+    """Data parallelism: gradients are scattered within nodes, summed up across them and gathered, each line by itself as in the whole program but for
+    the latencies of messages that are shared there; updates, which every device does whole, aren't divided among a node's devices."""
+    cluster = bench(tmp_path).cluster("lab")
+    found = baselines(example("mlp"), cluster.outer())["dp_proportional"]
+    assert found is not None
+    exact = evaluate(spread(found.program, cluster), cluster)
+    assert found.cost.sync_s == pytest.approx(exact.sync_s, rel=0.01)
+    outside = evaluate(found.program, replace(cluster.outer(), within=None))
+    assert outside.sync_s < exact.sync_s * 0.99  # what the nodes do inside isn't in it
+    assert (found.cost.memory_bytes >= exact.memory_bytes.reshape(2, 2).max(axis=1)).all()  # every device's largest piece
+    assert (found.cost.memory_bytes < outside.memory_bytes).any()
+
+
+def test_messages_within_decide_between_plans(tmp_path: Path) -> None:
+    """Where a node's own links are slow, the plan that knows is the better one."""
+    slow = LAB.replace("over { bandwidth = 1 GB/s, latency = 1 us }", "over { bandwidth = 0.02 GB/s, latency = 1 us }")
+    cluster = Workbench("lab.hap", slow).cluster("lab")
+    blind = planned(search(example("mlp"), replace(cluster.outer(), within=None), baselines=False), cluster)
+    knowing = planned(search(example("mlp"), cluster.outer(), baselines=False), cluster)
+    assert knowing.cost_s < blind.cost_s * 0.99
 
 
 SCATTERED = PROGRAM.replace(

@@ -1,0 +1,131 @@
+"""Prices of virtual devices: what a node does for each line of a program over nodes, its own synchronisation included.
+
+A program over nodes is expanded over nodes × devices in the end (`hapdsl.check.expand`). Here each of its lines is expanded by itself, from
+the placements in which its operands lie within a node between lines, back to such placements: pieces of the batch, the whole of what has no
+batch, and sums still to be added of what the nodes are still to add up. The line costs what its expansion costs: the slowest device of each node
+for calls, the messages within and across nodes for collectives. That isn't quite the expanded program's price: there a value that two lines read is made whole once,
+messages within nodes are shared where lines wait for each other, and they cut stages. Plans are priced by their expansions in the end (`hapdsl.virtual`).
+
+What a value takes up is what its largest piece on a device of the node takes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from hapdsl.check.expand import Between, spread_layout
+from hapdsl.cluster.hardware import Cluster, weightless
+from hapdsl.cost.collectives import best_method
+from hapdsl.cost.numbers import Draft, Numbers
+from hapdsl.cost.pricing import Floats, Ints, Price, Pricer
+from hapdsl.graph.program import METHODS, Instruction, Layout, Value
+from hapdsl.graph.training import TrainingGraph
+
+
+def pricer_of(graph: TrainingGraph, layout: Layout, cluster: Cluster, numbers: Numbers | None = None) -> Pricer:
+    """What prices programs of one axis on a cluster: over nodes where it is `Cluster.outer()` of another."""
+    if cluster.within is None:
+        return Pricer(graph, layout, cluster, numbers)
+    return NodePricer(graph, layout, cluster, numbers)
+
+
+class _Lines:
+    """The expansions of single lines of one graph's programs, by kind; they don't depend on shares."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.graph = numbers.graph
+        self.numbers = Numbers(self.graph)
+        self._found: dict[int, list[list[Draft]]] = {}
+
+    def of(self, kind: int, instruction: Instruction, between: Between) -> list[list[Draft]]:
+        """For each line of an instruction's expansion its drafts: one for each method where it is a collective."""
+        found = self._found.get(kind)
+        if found is None:
+            found = self._found[kind] = self.expanded(instruction, between)
+        return found
+
+    def expanded(self, instruction: Instruction, between: Between) -> list[list[Draft]]:
+        once = replace(instruction, section="forward", repeat=())  # how often a section is done isn't a line's own price
+        return [
+            [self.numbers.draft(replace(i, method=m)) for m in METHODS[i.op]] if i.is_collective else [self.numbers.draft(i)]
+            for i in between.lines(once)
+        ]
+
+
+_LINES: WeakKeyDictionary[Numbers, _Lines] = WeakKeyDictionary()
+
+
+class NodePricer(Pricer):
+    """Prices lines over the virtual devices of `cluster`, which is the outer side of `cluster.within`."""
+
+    def __init__(self, graph: TrainingGraph, layout: Layout, cluster: Cluster, numbers: Numbers | None = None) -> None:
+        super().__init__(graph, layout, cluster, numbers)
+        assert cluster.within is not None
+        self.whole = cluster.within
+        self.lines = _LINES.get(self.numbers) or _LINES.setdefault(self.numbers, _Lines(self.numbers))
+        self.inner_layout = spread_layout(graph, layout, self.whole.node_speeds())
+        self.between = Between(graph, self.inner_layout)
+        self.inner = Pricer(graph, self.inner_layout, self.whole, self.lines.numbers)
+        self._messages: list[Ints] = []
+
+    @cached_property
+    def light(self) -> Pricer:
+        """The same prices without latencies."""
+        return Pricer(self.graph, self.inner_layout, weightless(self.whole), self.lines.numbers)
+
+    def by_node(self, each: Floats | Ints) -> Floats:
+        """The largest of each node's devices, [nodes]."""
+        return np.asarray(each).reshape(len(self.cluster), -1).max(axis=1)
+
+    def _shape_bytes(self) -> list[Ints]:
+        for value in self.numbers.samples[len(self._bytes) :]:
+            inner = self.inner.slot(self.between.lying(value))
+            self._bytes.append(np.asarray(self.by_node(self.inner.slot_bytes(inner)), dtype=np.int64))
+        return self._bytes
+
+    def sent(self, value: Value) -> Ints:
+        return np.asarray(self._geometry.local_bytes(value), dtype=np.int64)
+
+    def alone(self, kind: str, source: Value, target: Value, cluster: Cluster, sizes: tuple[Floats | Ints, float]) -> float:
+        """As the lines say, without latencies where the message is a shared one's part. Never less than what nodes send each other."""
+        shared = cluster is not self.cluster
+        lines = self.lines.expanded(Instruction(kind, (source,), (target,)), self.between)
+        pricer = self.light if shared else self.inner
+        return max(self._seconds(lines, pricer)[0].max(), best_method(kind, *sizes, cluster)[1] if shared else 0.0)
+
+    # -- lines ---------------------------------------------------------------------
+
+    def _compute(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
+        return self._line(instruction)
+
+    def _collective(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
+        return self._line(instruction)
+
+    def _line(self, instruction: Instruction) -> Price:
+        kind = self.numbers.draft(instruction).kind
+        lines = self.lines.of(kind, instruction, self.between)
+        seconds, buffer = self._seconds(lines, self.inner)
+        moved = 0.0
+        if instruction.is_collective:
+            sent = [self.sent(v) for v in (instruction.inputs if instruction.op != "reduce_scatter" else instruction.outputs)]
+            total = np.sum(sent, axis=0)
+            moved = float(total.max() if instruction.op == "all_reduce" else total.sum())
+        return Price(seconds, np.asarray(buffer, dtype=np.int64), moved)
+
+    def _seconds(self, lines: Sequence[Sequence[Draft]], pricer: Pricer) -> tuple[Floats, Floats]:
+        """(seconds, largest buffer) of a line's expansion, by node; messages by their cheapest methods."""
+        seconds, buffer = np.zeros(len(self.cluster)), np.zeros(len(self.cluster))
+        work = np.zeros(len(self.whole))
+        for drafts in lines:
+            price = min((pricer.price_of(d.kind) for d in drafts), key=lambda p: float(p.seconds.max()))
+            if drafts[0].instruction.is_collective:
+                seconds += price.seconds.max()  # whoever is done sooner waits
+            else:
+                work += price.seconds
+            buffer = np.maximum(buffer, self.by_node(price.buffer))
+        return seconds + self.by_node(work), buffer
