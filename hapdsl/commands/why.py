@@ -16,10 +16,10 @@ from hapdsl.lang.amounts import in_seconds
 
 if TYPE_CHECKING:
     from hapdsl.cluster import Cluster
+    from hapdsl.cost.comparison import Change
     from hapdsl.graph.program import Program
     from hapdsl.search.alternatives import Alternative, Alternatives, Answer
     from hapdsl.search.closecalls import Call
-    from hapdsl.search.difference import Change
     from hapdsl.search.questions import Option, Question
     from hapdsl.search.unitprices import UnitPrice
     from hapdsl.theory.placements import Placement

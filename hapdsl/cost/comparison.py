@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hapdsl.cost.evaluate import Cost
-from hapdsl.graph.program import Instruction, Program, Value
+from hapdsl.cost.parts import Part, anywhere, parts
+from hapdsl.cost.pricing import Line
+from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 
 Floats = NDArray[np.float64]
@@ -113,19 +116,6 @@ def aligned(first: Program, first_cost: Cost, second: Program, second_cost: Cost
     return [Row(name, x, y, a_s, b_s, turns, same) for (name, x, y, same), (a_s, b_s, turns) in merged.items()]
 
 
-def anywhere(name: str) -> str:
-    """A name with the turns left out: `layer.3.h` is `layer.*.h`."""
-    return ".".join("*" if part.isdecimal() else part for part in name.split("."))
-
-
-def operands(graph: TrainingGraph, message: Instruction, seconds: float) -> Iterator[tuple[Value, Value, float]]:
-    """(source, target, its part of the seconds by its bytes) of each operand of a collective or conversion."""
-    sizes = [graph.tensors[v.tensor].bytes for v in message.inputs]
-    whole = sum(sizes) or 1
-    for source, target, size in zip(message.inputs, message.outputs, sizes, strict=True):
-        yield source, target, seconds * size / whole
-
-
 _Lines = list[tuple[str, float]]
 
 
@@ -144,26 +134,78 @@ def _apart(a: _Lines, b: _Lines, least: float) -> tuple[_Lines, _Lines]:
 def _by_tensor(program: Program, cost: Cost) -> dict[str, _Lines]:
     found: dict[str, _Lines] = {}
     for instruction, seconds in zip(program.instructions, cost.per_instruction_s, strict=True):
-        for tensor, text, part in _lines(program, instruction, float(seconds.max(initial=0.0))):
-            found.setdefault(tensor, []).append((text, part))
+        for part in parts(program.graph, instruction, float(seconds.max(initial=0.0))):
+            found.setdefault(part.tensor, []).append((part.line, part.seconds))
     return found
 
 
-def _lines(program: Program, instruction: Instruction, seconds: float) -> Iterator[tuple[str, str, float]]:
-    """(tensor, line, seconds) of an instruction; of each operand, where it is a conversion or a load of several."""
-    if instruction.node is not None:
-        inputs = _commas(instruction.inputs)
-        yield instruction.outputs[0].tensor, f"{_commas(instruction.outputs)} = {instruction.op}({inputs})", seconds
-    elif len(instruction.inputs) == len(instruction.outputs):
-        method = f", method = {instruction.method}" if instruction.method is not None else ""
-        method += f", dtype = {instruction.dtype}" if instruction.dtype is not None else ""
-        for source, target, part in operands(program.graph, instruction, seconds):
-            line = f"{_commas([target])} = {instruction.op}({_commas([source])}{method})"
-            yield target.tensor, line, part
-    elif not instruction.inputs:
-        for value in instruction.outputs:
-            yield value.tensor, f"{_commas([value])} = {instruction.op}()", 0.0
+# -- by what takes time ----------------------------------------------------------------
 
 
-def _commas(values: Sequence[object]) -> str:
-    return ", ".join("@".join([anywhere(name), at]) for name, _, at in (str(v).partition("@") for v in values))
+@dataclass(frozen=True)
+class Change:
+    """One instruction, or the same one in several turns: `delta_s` more seconds of it in the second program, in all.
+
+    `kind` is "communication" or "compute", `how` "more" (only the second has it), "less" (only the first) or "other"
+    (both have it, under another rule or at another price). `text` is the line and `short` its gist, both with the turns left out; `tensors` are its
+    outputs, the turns' own.
+    """
+
+    kind: str
+    how: str
+    text: str
+    short: str
+    tensors: tuple[str, ...]
+    delta_s: float
+
+
+def changes(training: TrainingGraph, before: Sequence[Line], after: Sequence[Line]) -> list[Change]:
+    """What takes time in one of two lists of lines and not in the other, the most seconds first. A call under another rule is one change."""
+    # A scheduler makes equal lines once, so most of them are the same object in both.
+    common = Counter(map(id, before)) & Counter(map(id, after))
+    first, second = _timed(training, _without(before, common)), _timed(training, _without(after, common))
+    least = LEAST * (sum(p.seconds for p in first.values()) + sum(p.seconds for p in second.values()))
+    groups: dict[tuple[str, str, str, str], tuple[float, list[str]]] = {}
+    for key in dict.fromkeys((*first, *second)):
+        old, new = first.get(key), second.get(key)
+        delta = (new.seconds if new else 0.0) - (old.seconds if old else 0.0)
+        shown = new or old
+        if abs(delta) <= least or shown is None:
+            continue
+        short = shown.short
+        if old is not None and new is not None and old.at != new.at:
+            short += f", not @{old.at}"
+        how = "other" if old and new else "more" if new else "less"
+        seconds, tensors = groups.setdefault((shown.kind, how, shown.text, short), (0.0, []))
+        tensors.append(shown.tensor)
+        groups[shown.kind, how, shown.text, short] = (seconds + delta, tensors)
+    found = [Change(kind, how, text, short, tuple(names), s) for (kind, how, text, short), (s, names) in groups.items()]
+    return sorted(found, key=lambda c: (-abs(c.delta_s), c.text))
+
+
+def same_work(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Do two programs of one scheduler make the same calls and send the same messages? What is cut from what is there doesn't count."""
+    first, second = (Counter(id(x) for x in lines if x.instruction.is_compute or x.instruction.is_collective) for lines in (before, after))
+    return first == second
+
+
+def _without(lines: Iterable[Line], common: Counter[int]) -> list[Line]:
+    left = Counter(common)
+    found = []
+    for line in lines:
+        if left[id(line)] > 0:
+            left[id(line)] -= 1
+        else:
+            found.append(line)
+    return found
+
+
+def _timed(training: TrainingGraph, lines: Iterable[Line]) -> dict[Hashable, Part]:
+    """What takes time, by its key; what a program has twice is one part of it."""
+    found: dict[Hashable, Part] = {}
+    for line in lines:
+        seconds = float(line.price.seconds.max(initial=0.0))
+        for part in parts(training, line.instruction, seconds) if seconds else ():
+            known = found.get(part.key)
+            found[part.key] = part if known is None else replace(part, seconds=known.seconds + part.seconds)
+    return found

@@ -18,13 +18,13 @@ from functools import cached_property
 import numpy as np
 
 from hapdsl.cluster.hardware import Cluster
+from hapdsl.cost.comparison import Change, changes, same_work
 from hapdsl.cost.evaluate import evaluate, stages_of
 from hapdsl.cost.pricing import Line
 from hapdsl.graph.program import Program
 from hapdsl.lang.diagnostics import error
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.clock import Clock
-from hapdsl.search.difference import Change, differences, same_work
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.marginals import Assignment, Marginals
 from hapdsl.search.milp import by_milp
@@ -198,10 +198,10 @@ class Alternatives:
             best, bound = self.search(question.variable, option.values, best, bound)
         if best is None:
             return Alternative(option, None, bound)
-        changes = tuple(differences(self.training, plan.lines, best.lines)) if best is not plan else ()
+        changed = tuple(changes(self.training, plan.lines, best.lines)) if best is not plan else ()
         communication, compute = best.communication - plan.communication, best.compute - plan.compute
         differs = not same_work(plan.lines, best.lines)
-        return Alternative(option, best.seconds, bound, communication, compute, changes, best.assignment, differs)
+        return Alternative(option, best.seconds, bound, communication, compute, changed, best.assignment, differs)
 
     def close(self, found: Priced, bound: float) -> bool:
         """Is a program as near to its bound as the plan is to its own? Then it needs no second look."""

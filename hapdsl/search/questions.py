@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hapdsl.check.near import near
+from hapdsl.cost.parts import written
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
-from hapdsl.search.difference import written
 from hapdsl.search.offers import Offer
 from hapdsl.search.space import instruction
 from hapdsl.search.structure import Structure

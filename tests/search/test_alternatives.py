@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hapdsl.cluster import Cluster
-from hapdsl.cost.comparison import anywhere
+from hapdsl.cost.comparison import anywhere, changes
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import Node, TrainingGraph
@@ -19,7 +19,6 @@ from hapdsl.lang.diagnostics import HapError
 from hapdsl.search import spaces as spaces_module
 from hapdsl.search.alternatives import Alternatives
 from hapdsl.search.closecalls import close_calls
-from hapdsl.search.difference import differences
 from hapdsl.search.eliminate import TooWide, eliminate
 from hapdsl.search.planner import plan
 from hapdsl.search.questions import (
@@ -455,13 +454,13 @@ def test_another_number_of_devices() -> None:
 def test_differences_of_a_program_with_itself_and_backwards() -> None:
     p = planned("bias", "network")
     here = p.known.price(p.known.plan)
-    assert differences(p.graph, here.lines, here.lines) == []
+    assert changes(p.graph, here.lines, here.lines) == []
     for question, option in p.asked[::3]:
         found = p.known.look(question, option)
         if found is None or not found.changes:
             continue
         other = p.known.price(found.assignment)
-        there, back = differences(p.graph, here.lines, other.lines), differences(p.graph, other.lines, here.lines)
+        there, back = changes(p.graph, here.lines, other.lines), changes(p.graph, other.lines, here.lines)
         assert sum(c.delta_s for c in there) == pytest.approx(-sum(c.delta_s for c in back), abs=1e-12)
         swapped = {"more": "less", "less": "more", "other": "other"}
         assert sorted((c.tensors, swapped[c.how]) for c in there) == sorted((c.tensors, c.how) for c in back)
