@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hapdsl.lang import nodes
     from hapdsl.run.profile import Profile, Progress
 
-LEAST, MOST = 2**10, 2**33  # bytes of the largest message that may be asked for
+LEAST, MOST = 2**11, 2**33  # bytes of the largest message that may be asked for
 PLAIN_EVERY_S = 10.0  # how often progress is said where stderr is no terminal
 
 

@@ -208,7 +208,7 @@ def test_two_processes_measure_themselves(
     ("arguments", "code"),
     [
         (["-o", "c.hap", "--max-size", "16"], "HAP429"),
-        (["-o", "c.hap", "--max-size", "1B"], "HAP429"),
+        (["-o", "c.hap", "--max-size", "1KiB"], "HAP429"),
         (["-o", "c.hap", "--max-size", "4GB/s"], "HAP429"),
         (["-o", "none/c.hap"], "HAP852"),
         (["-o", "."], "HAP852"),

@@ -131,7 +131,7 @@ CLUSTERS: dict[str, Explanation] = {
     ),
     "HAP429": Explanation(
         "no size of a message",
-        "The largest message that a profile measures is an amount of memory with its unit, from 1 KiB to 8 GiB.",
+        "The largest message that a profile measures is an amount of memory with its unit, from 2 KiB (a table needs two sizes) to 8 GiB.",
         "hapdsl profile -o cluster.hap --max-size 16",
         "hapdsl profile -o cluster.hap --max-size 16MiB",
     ),
