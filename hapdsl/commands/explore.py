@@ -13,8 +13,11 @@ from hapdsl.commands.settings import read_settings
 @click.option("--model", metavar="NAME", help="The model, where FILE has several.")
 @click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's.")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
+@click.option("--theme", metavar="NAME", help="Colours: textual-dark, textual-light, nord, gruvbox, … (remembered when chosen inside).")
 @click.pass_obj
-def command(out: Output, files: tuple[str, ...], model: str | None, cluster: str | None, settings: tuple[str, ...]) -> int:
+def command(
+    out: Output, files: tuple[str, ...], model: str | None, cluster: str | None, settings: tuple[str, ...], theme: str | None
+) -> int:
     """Open FILE in the explorer: plans, programs, costs, and an editor that checks as you type.
 
     TRACE (a .json of `hapdsl run FILE --trace TRACE`) is shown beside what was predicted.
@@ -31,4 +34,4 @@ def command(out: Output, files: tuple[str, ...], model: str | None, cluster: str
         from hapdsl.workbench import Workbench
 
         values = read_settings(Workbench(file).model(model), settings)
-    return explore(file, model=model, cluster=cluster, settings=values, trace=trace)
+    return explore(file, model=model, cluster=cluster, settings=values, trace=trace, theme=theme)

@@ -7,9 +7,14 @@ from typing import Any
 
 
 def explore(
-    path: str, model: str | None = None, cluster: str | None = None, settings: Mapping[str, Any] | None = None, trace: str | None = None
+    path: str,
+    model: str | None = None,
+    cluster: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    trace: str | None = None,
+    theme: str | None = None,
 ) -> int:
     """Open a file in the explorer and return the exit status. Raises HapError for a file that can't be read."""
     from hapdsl.explore.app import run
 
-    return run(path, model, cluster, dict(settings or {}), trace)
+    return run(path, model, cluster, dict(settings or {}), trace, theme)

@@ -6,17 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hapdsl.explore import disk
+from hapdsl.explore import disk, journal
 from hapdsl.explore.beside import Beside
 from hapdsl.explore.clocking import Clocking
 from hapdsl.explore.dealing import Dealing
-from hapdsl.explore.editing import Editing
+from hapdsl.explore.going import Going
 from hapdsl.explore.seeking import Seeking
+from hapdsl.explore.settings import FILE, folder, read
 from hapdsl.explore.state import Document, Session
 from hapdsl.explore.viewing import Viewing
 
 
-class ExploreApp(Editing, Dealing, Clocking, Beside, Seeking, Viewing):
+class ExploreApp(Going, Dealing, Clocking, Beside, Seeking, Viewing):
     """Every action of the registry is a method of one of these."""
 
 
@@ -29,7 +30,12 @@ def session_of(path: str | Path) -> Session:
 
 
 def run(
-    path: str, model: str | None = None, cluster: str | None = None, settings: dict[str, Any] | None = None, trace: str | None = None
+    path: str,
+    model: str | None = None,
+    cluster: str | None = None,
+    settings: dict[str, Any] | None = None,
+    trace: str | None = None,
+    theme: str | None = None,
 ) -> int:
     """Open `path` in the explorer, with a measured `trace` if one is given; returns the exit status.
 
@@ -40,6 +46,9 @@ def run(
         from hapdsl.lang.diagnostics import error
 
         raise error("HAP820", "the explorer needs a terminal", help="hapdsl check, cost and plan answer without one")
-    app = ExploreApp(session, model, cluster, settings, trace=trace)
+    options = read(folder() / FILE)
+    if theme is not None:
+        options.theme = theme
+    app = ExploreApp(session, model, cluster, settings, trace=trace, options=options, journals=journal.folder())
     app.run()
     return app.return_code or 0

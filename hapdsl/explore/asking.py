@@ -26,6 +26,9 @@ SHORT = {
     "move_shares": "sharing.move",
     "optimise_shares": "sharing.optimise",
     "compare": "comparing.compare",
+    "export": "exporting.export",
+    "alone": "exporting.alone",
+    "unroll": "exporting.unroll",
 }
 LONG = {
     "why": "advising.why",

@@ -100,6 +100,7 @@ class Saving:
             self.app.tell(stop.diagnostics[0].message, "error")
             return
         document.saved_as(path, text)
+        self.app.keep_journal()
         self.app.tell(f"saved {path}")
         self.app.refresh_all()
 

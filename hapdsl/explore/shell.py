@@ -16,14 +16,17 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Static, TextArea
 
 from hapdsl.explore.actions import ACTIONS
+from hapdsl.explore.journal import Journal
 from hapdsl.explore.messages import Heard, Missed
 from hapdsl.explore.palette import ActionProvider
 from hapdsl.explore.saving import Saving
+from hapdsl.explore.settings import Settings as Options
 from hapdsl.explore.state import Document, Session
 from hapdsl.explore.summary import Facts, summarise
 from hapdsl.explore.widgets.alternatives import Alternatives
 from hapdsl.explore.widgets.compare import Compare
 from hapdsl.explore.widgets.editor import ProgramEditor, TextPane
+from hapdsl.explore.widgets.finder import Finder
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.widgets.shares import Shares
 from hapdsl.explore.widgets.timeline import Timeline
@@ -34,6 +37,7 @@ from hapdsl.explore.workers import Connect, Subprocess
 from hapdsl.lang.amounts import in_seconds
 
 DEBOUNCE = 0.12  # seconds from the last key to the check
+KEEPS = 0.8  # and until what is unsaved is put into the journal
 WIDE = 140  # columns from which the panes stand side by side
 TALL = 36  # lines from which the timeline is there at once
 PROGRAM, SUMMARY = "texts", "summary"
@@ -50,7 +54,10 @@ def _bindings() -> list[BindingType]:
 
 
 class Shell(App[int]):
-    """`search`: whether a plan is looked for at once; `summary`: whether it opens with it; `trace`: a measured step to show; `connect` starts helpers."""
+    """`search`: whether a plan is looked for at once; `summary`: whether it opens with it; `trace`: a measured step to show; `connect` starts helpers.
+
+    `options` are a person's settings, `journals` is the folder for unsaved edits (None keeps none).
+    """
 
     CSS_PATH = Path(__file__).with_name("explore.tcss")
     TITLE = "hapdsl explore"
@@ -69,10 +76,15 @@ class Shell(App[int]):
         search: bool = True,
         summary: bool = True,
         trace: str | None = None,
+        options: Options | None = None,
+        journals: Path | None = None,
     ) -> None:
         super().__init__()
         self.session = session
-        self.search_at_once, self.summary_first = search, summary
+        self.settings = options or Options()
+        self.search_at_once, self.summary_first = search, summary and self.settings.open_with == "summary"
+        self.journal = Journal(journals, session.main.path)
+        self.went: list[tuple[str, int, int]] = []  # where jumps began
         self.work = Work(session, model, cluster, settings or {}, connect, self._hear, self._miss)
         self.saving = Saving(self)
         self.trace = trace  # a file whose measured step is laid over the predicted one
@@ -96,6 +108,7 @@ class Shell(App[int]):
                 yield Words(id="detail")
                 yield Alternatives(id="alternatives")
         yield Timeline(id="timeline")
+        yield Finder(id="finder")
         yield Footer()
 
     def more_views(self) -> Iterator[Widget]:
@@ -106,7 +119,16 @@ class Shell(App[int]):
         yield Words(id="search")
 
     async def on_mount(self) -> None:
-        self.query_one(Timeline).display = self.trace is not None or (self.size.width >= WIDE and self.size.height >= TALL)
+        self.query_one(Finder).display = False
+        roomy = self.size.width >= WIDE and self.size.height >= TALL
+        wanted = self.settings.timeline if self.settings.timeline is not None else roomy
+        self.query_one(Timeline).display = self.trace is not None or wanted
+        if self.settings.theme in self.available_themes:
+            self.theme = self.settings.theme
+        elif self.settings.theme is not None:
+            self.tell(f"there is no theme '{self.settings.theme}': {', '.join(self.available_themes)}", "warning")
+        if self.settings.trouble:
+            self.tell(self.settings.trouble, "warning")
         self.theme_changed_signal.subscribe(self, lambda _: self._recolour())
         await self._show_document(self.session.main)
         if self.summary_first:
@@ -117,6 +139,13 @@ class Shell(App[int]):
         self.work.check(self.session.main)
         if self.search_at_once:
             self.work.plan()
+        self.started()
+
+    def started(self) -> None:
+        """The screen is there."""
+
+    def keep_journal(self) -> None:
+        self.journal.keep(self.session.unsaved)
 
     async def on_unmount(self) -> None:
         await self.work.stop()
@@ -243,6 +272,7 @@ class Shell(App[int]):
             return
         document = self.session.documents[pane.key]
         self.later(f"check {pane.key}", DEBOUNCE, lambda: self.work.check(document))
+        self.later("journal", KEEPS, self.keep_journal)
         self.refresh_all()
 
     def later(self, what: str, seconds: float, do: Callable[[], object]) -> None:

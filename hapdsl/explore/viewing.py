@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hapdsl.explore.shell import PROGRAM, SUMMARY, Shell
+from hapdsl.explore.filing import LOOKS, Filing
+from hapdsl.explore.shell import PROGRAM, SUMMARY
 from hapdsl.explore.widgets.dialogs import Help, Question
 from hapdsl.explore.widgets.plans import PlanList
 
 
-class Viewing(Shell):
+class Viewing(Filing):
     """What changes nothing but the screen, and the search that runs beside it."""
 
     async def action_next_plan(self) -> None:
@@ -24,7 +25,7 @@ class Viewing(Shell):
 
     def action_cancel(self) -> None:
         """Whatever is going on ends: the search, a long answer, a view; then the keys go to the list of plans."""
-        if self.work.cancel() or self.work.give_up():
+        if self.work.cancel() or self.stop_run() or self.work.give_up():
             self.refresh_all()
         elif self.view not in (PROGRAM, SUMMARY):
             self.show_view(PROGRAM)
@@ -52,6 +53,16 @@ class Viewing(Shell):
     def action_toggle_dark(self) -> None:
         self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
 
+    def started(self) -> None:
+        """From now on files are looked at, and a theme that is chosen is remembered."""
+        self.offer(self.journal)
+        self.set_interval(LOOKS, self.look_at_files)
+        self.theme_changed_signal.subscribe(self, lambda theme: self._remember(theme.name))
+
+    def _remember(self, theme: str) -> None:
+        if self.settings.theme != theme and (trouble := self.settings.save(theme=theme)):
+            self.tell(trouble, "warning")
+
     def action_palette(self) -> None:
         self.action_command_palette()
 
@@ -61,6 +72,7 @@ class Viewing(Shell):
     async def action_quit(self) -> None:
         unsaved = self.session.unsaved
         if not unsaved:
+            self.journal.forget()
             self.exit(0)
             return
         if isinstance(self.screen, Question):
@@ -70,4 +82,5 @@ class Viewing(Shell):
 
     def _quit_answered(self, answer: str | None) -> None:
         if answer == "y":
+            self.journal.forget()
             self.exit(0)

@@ -89,7 +89,7 @@ class Subprocess:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "hapdsl.explore.service", *(["--later"] if self.later else []),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                limit=LONGEST_ANSWER, env=_environment(),
+                limit=LONGEST_ANSWER, env=environment(),
             )  # fmt: skip
         except OSError as problem:
             self.died(f"it can't be started: {problem.strerror or problem}")
@@ -132,8 +132,8 @@ class Subprocess:
                 self.complaints.append(line.decode("utf-8", "replace").strip()[:300])
 
 
-def _environment() -> dict[str, str]:
-    """The helper finds the same hapdsl as we do, wherever it was started from."""
+def environment() -> dict[str, str]:
+    """A child finds the same hapdsl as we do, wherever it was started from."""
     home = str(Path(__file__).absolute().parents[2])
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONIOENCODING": "utf-8"}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hapdsl.explore.service import answer
-from hapdsl.explore.workers import Checks, Object, Subprocess, _environment
+from hapdsl.explore.workers import Checks, Object, Subprocess, environment
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 
@@ -61,7 +61,7 @@ def alive(pid: int) -> bool:
 
 def test_a_process_answers_and_ends_with_its_input() -> None:
     child = subprocess.Popen(
-        [sys.executable, "-m", "hapdsl.explore.service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(), text=True
+        [sys.executable, "-m", "hapdsl.explore.service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
     )
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write("this is no JSON\n" + json.dumps({"id": 1, "do": "check", "path": "s.hap", "text": TEXT}) + "\n")
@@ -141,14 +141,14 @@ def test_the_screen_needs_neither_torch_nor_numpy_and_nothing_else_needs_textual
         "import sys, hapdsl.explore.app\n"
         "print([m for m in ('torch', 'numpy', 'scipy', 'lark', 'networkx') if m in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=_environment(), timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60, check=True)
     assert done.stdout.strip() == "[]"
     code = (
         "import sys, hapdsl.cli, hapdsl.workbench, hapdsl.search.planner, hapdsl.draw.program, hapdsl.explore, hapdsl.explore.service\n"
         "import hapdsl.explore.analyse, hapdsl.explore.planning, hapdsl.explore.work, hapdsl.explore.state, hapdsl.explore.workers\n"
         "print([m for m in ('torch', 'textual') if m in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=_environment(), timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60, check=True)
     assert done.stdout.strip() == "[]"
 
 
@@ -161,6 +161,6 @@ def test_without_a_terminal_it_says_so(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(file), str(tmp_path / "none.hap"), str(tmp_path)],
-        capture_output=True, text=True, env=_environment(), stdin=subprocess.DEVNULL, timeout=60, check=True,
+        capture_output=True, text=True, env=environment(), stdin=subprocess.DEVNULL, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout.split() == ["['HAP820']", "['HAP120']", "['HAP121']"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hapdsl.explore.workers import _environment
+from hapdsl.explore.workers import environment
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 
@@ -50,9 +50,9 @@ class Terminal:
 
 @pytest.fixture
 def terminal(small: Path) -> Iterator[Terminal]:
-    environment = shlex.join(f"PYTHONPATH={v}" for k, v in _environment().items() if k == "PYTHONPATH")
+    variables = {"PYTHONPATH": environment()["PYTHONPATH"], "XDG_STATE_HOME": str(small.parent / "state"), "XDG_CONFIG_HOME": str(small.parent / "settings")}
     code = f"import sys; from hapdsl.explore import explore; sys.exit(explore({str(small)!r}))"
-    command = f"env {environment} {shlex.join([sys.executable, '-c', code])}; echo status $?; sleep 60"
+    command = f"env {shlex.join(f'{k}={v}' for k, v in variables.items())} {shlex.join([sys.executable, '-c', code])}; echo status $?; sleep 60"
     found = Terminal(command, small.parent)
     yield found
     found.tmux("kill-server")

@@ -1,0 +1,115 @@
+"""A program written elsewhere: as a file of its own, a drawing, a trace, a chart, a script that trains it; or unrolled in its text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hapdsl.check.write import write
+from hapdsl.draw.program import draw_program
+from hapdsl.explore.desk import Desk, Opened
+from hapdsl.explore.splicing import replaced
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import Report
+from hapdsl.lang.files import write_file
+from hapdsl.standalone import standalone
+
+Object = dict[str, Any]
+
+SCRIPT = '''"""Trains {program}, a plan of hapdsl for {model} on {cluster}: {devices} devices.
+
+    torchrun --nproc-per-node {devices} {file}      one process per device
+    python {file}                       all devices in turn in this process, to try it out
+
+Another source of batches is the first argument: FILE.npz, digits, MODULE:FACTORY. Or write your own `batches`.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import hapdsl
+from hapdsl.run.data import open_feed
+
+STEPS = 100
+PLAN = r"""
+{text}"""
+
+
+def batches(plan, source):
+    """Global batches, one a step: tensors by the names of the model's inputs ({inputs})."""
+    feed = open_feed(source, plan.program.graph)
+    for number in range(1, STEPS + 1):
+        yield feed.batch(number)
+
+
+def main(source="random"):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "plan.hap")
+        path.write_text(PLAN, encoding="utf-8")
+        plan = hapdsl.load(path)
+        step = plan.compile()
+    for number, batch in enumerate(batches(plan, source), 1):
+        loss = step(batch)
+        if number in (1, STEPS) or number % 10 == 0:
+            print(f"step {{number}}: {{float(loss):.5g}}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])
+'''
+
+
+def text_of(opened: Opened) -> str:
+    """The program with all that it needs, as the text of one file."""
+    block = opened.bench.cluster_block(opened.tree.cluster)
+    return standalone(opened.bench, opened.tree, block)
+
+
+def export(desk: Desk, request: Object) -> Object:
+    """Write a program to `to`: its suffix says as what. `kind` "chart" makes an .svg a Gantt chart. Says `files` and warnings.
+
+    Raises HapError: what isn't proven, HAP811 another suffix, HAP852 a file that can't be written.
+    """
+    opened = desk.opened(request)
+    target = Path(request["to"])
+    report = Report()
+    if target.suffix == ".py":
+        write_file(target, script(opened, target.name))
+        files = [target]
+    elif target.suffix == ".hap":
+        write_file(target, text_of(opened))
+        files = [target]
+    else:
+        names = [d.name for d in opened.cluster.devices]
+        time = "overlap" if request.get("kind") == "chart" else None
+        files = draw_program(opened.program, opened.cost, target, devices=names, report=report, time=time)
+    return {"files": [str(f) for f in files], "warnings": [d.message for d in report]}
+
+
+def script(opened: Opened, file: str) -> str:
+    """A Python script that trains the program. The text is a raw string: three quotes in a row can't stand in a program."""
+    p = opened.program
+    text = text_of(opened).replace('"""', '"" "')
+    inputs = ", ".join(t.name for t in p.graph.undivided.of_kind("input")) or "none"
+    return SCRIPT.format(program=p.name, model=p.graph.model, cluster=opened.cluster.name, devices=p.layout.devices, file=file, text=text, inputs=inputs)
+
+
+def alone(desk: Desk, request: Object) -> Object:
+    """The text of one file that holds the program, for a run."""
+    opened = desk.opened(request)
+    return {"alone": text_of(opened), "devices": opened.program.layout.devices}
+
+
+def unroll(desk: Desk, request: Object) -> Object:
+    """The text with the program's repeats written out turn by turn, or rolled where they are written out."""
+    opened = desk.opened(request)
+    rolled = any(isinstance(s, nodes.Turns) for section in opened.tree.body if isinstance(section, nodes.Section) for s in section.body)
+    rolled = rolled or any(
+        isinstance(s, nodes.Turns) for b in opened.tree.body if isinstance(b, nodes.Microbatch) for q in b.body if isinstance(q, nodes.Section) for s in q.body
+    )
+    if not rolled and not opened.program.graph.repeats:
+        return {"failed": "the model has no repeat, so there is nothing to roll or unroll"}
+    fresh = write(opened.program, unroll=rolled)
+    fresh = nodes.Program(fresh.name, fresh.model, fresh.args, opened.tree.cluster, fresh.body)
+    return {"text": replaced(desk.text(request), opened.tree, fresh), "said": "written out turn by turn" if rolled else "rolled"}
