@@ -31,6 +31,11 @@ from hapdsl.importing.convert import OPTIMIZER, import_module
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.files import write_file
 from hapdsl.resized import resized
+from hapdsl.run.checkpoint import find
+from hapdsl.run.checkpoint_read import fits, loaded
+from hapdsl.run.checkpoint_write import Saving
+from hapdsl.run.course import keep as write_checkpoint
+from hapdsl.run.course import take_up
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial
 from hapdsl.run.inprocess import InProcess
@@ -64,17 +69,30 @@ class Planned:
         weights.save_tables(path, self.tables)
 
     def compile(
-        self, module: nn.Module | None = None, *, allow: Iterable[str] = (), seed: int = 0, dtype: torch.dtype | None = None
+        self,
+        module: nn.Module | None = None,
+        *,
+        allow: Iterable[str] = (),
+        seed: int = 0,
+        dtype: torch.dtype | None = None,
+        resume: str | Path | None = None,
     ) -> Step:
-        """The program ready to train from the module's weights; without a module, from the text's first values.
+        """The program ready to train from the module's weights; without a module, from the text's first values; with `resume`, from the
+        newest checkpoint in a folder, which any plan for the model may have written (`Step.save`, `hapdsl run --checkpoint`).
 
         `allow` names modules whose functions the text's operators may call. Raises HapError: HAP879 weights that don't fit, HAP718
-        a torchrun with another number of processes than devices.
+        a torchrun with another number of processes than devices, HAP750 to HAP753 what is wrong with a checkpoint.
         """
         start: dict[str, Tensor] = {}
         if module is not None:
             start = weights.from_module(self.program.graph, module, self.tables)
-        return Step(self.program, start, frozenset(allow), seed, dtype, self.text)
+        found = None if resume is None else find(resume)
+        if found is not None:
+            fits(found, self.program.graph, loaded(self.program))
+        step = Step(self.program, start, frozenset(allow), seed, dtype, self.text)
+        if found is not None:
+            take_up(step.executor, found)
+        return step
 
 
 def plan(
@@ -130,7 +148,7 @@ class Step:
     def __init__(
         self, program: Program, start: Mapping[str, Tensor], allow: frozenset[str], seed: int, dtype: torch.dtype | None, text: str
     ) -> None:
-        self.program, self.graph, self.text = program, program.graph, text
+        self.program, self.graph, self.text, self.seed = program, program.graph, text, seed
         self.inputs = [t.name for t in self.graph.of_kind("input")]
         if _under_torchrun() and not dist.is_initialized():
             dist.init_process_group("gloo")
@@ -212,6 +230,14 @@ class Step:
             if tensor.is_complex() or (tensor.is_floating_point() and wanted.dtype not in FLOATS):
                 raise error("HAP706", f"'{name}' is {tensor.dtype}, expected {wanted.dtype}", help=f"{name}.long()" if not tensor.is_complex() else "")
         return given
+
+    def save(self, folder: str | Path, keep: int = 2) -> Path:
+        """Write a checkpoint of parameters, buffers and optimizer state, behind the steps done so far, and keep the newest `keep` of a folder;
+        returns its own folder. Under torchrun all ranks call it. Raises HapError HAP754.
+
+        Data stay the caller's: `plan.compile(resume=folder)` goes on with whatever batch it is given next.
+        """
+        return write_checkpoint(self.executor, Saving(Path(folder), 1, keep), self.seed, "the caller's")
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers by the module's names, whole; under torchrun on the first rank, elsewhere none."""

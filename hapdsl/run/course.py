@@ -17,9 +17,12 @@ from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.nodes import Span
 from hapdsl.run import checkpoint_read
 from hapdsl.run.checkpoint import Checkpoint, find, folder_of, steps
-from hapdsl.run.checkpoint_write import Saving, Writer, tidy, together
+from hapdsl.run.checkpoint_state import write_whole
+from hapdsl.run.checkpoint_write import Saving, Writer, prune, tidy, together
 from hapdsl.run.distributed import Rank
+from hapdsl.run.inprocess import InProcess
 from hapdsl.run.lock import locked
+from hapdsl.run.pieces import assemble
 
 BUILT_IN = ("random", "digits")  # data that a checkpoint may name: it is ours, so nothing foreign is read or imported
 
@@ -132,15 +135,7 @@ class Passage:
         if start is None:
             rank.load(first_values)
         else:
-            together(_verified(start, rank.rank, rank.program.layout.devices))
-            source = checkpoint_read.Source(start)
-            rank.held = {
-                v: source.local(
-                    rank.program, v, rank.rank, rank.lowered.dtypes[rank.program.graph.tensors[v.tensor].dtype]
-                )
-                for v in rank.lowered.held
-            }
-            rank.clock.step = self.on.first
+            take_up(rank, start)
         return range(self.on.first, self.steps + 1)
 
     def after(self, step: int) -> Path | None:
@@ -148,6 +143,37 @@ class Passage:
         if self.writer is None or not self.on.due(step, self.steps):
             return None
         return self.writer.save(step, self.rank.held, _extra(self.rank))
+
+
+def take_up(executor: Rank | InProcess, start: Checkpoint) -> None:
+    """Load parameters, buffers and state from a checkpoint and go on behind its step; ranks do so together. Raises HapError HAP751."""
+    if isinstance(executor, InProcess):
+        executor.load(checkpoint_read.tensors(start))
+        executor.clock.step, executor.clock.skipped = (
+            start.manifest.step + 1,
+            int(start.manifest.extra.get("skipped", 0)),
+        )
+        return
+    together(_verified(start, executor.rank, executor.program.layout.devices))
+    source, graph = checkpoint_read.Source(start), executor.program.graph
+    dtypes = {v: executor.lowered.dtypes[graph.tensors[v.tensor].dtype] for v in executor.lowered.held}
+    executor.held = {
+        v: source.local(executor.program, v, executor.rank, d).to(executor.device) for v, d in dtypes.items()
+    }
+    executor.clock.step = start.manifest.step + 1
+    _restore(executor, start.manifest.extra)
+
+
+def keep(executor: Rank | InProcess, saving: Saving, seed: int, data: str) -> Path:
+    """Write a checkpoint of what an executor holds, behind the step that it has done; ranks do so together. Raises HapError HAP754."""
+    step, program = executor.clock.step - 1, executor.program
+    if isinstance(executor, InProcess):
+        whole = {v.tensor: assemble(program, v, local) for v, local in executor.held.items()}
+        made = write_whole(saving.folder, program.graph, whole, step, seed, data)
+        prune(saving.folder, saving.keep)
+        return made.folder
+    dtypes = {v: executor.lowered.dtypes[program.graph.tensors[v.tensor].dtype] for v in executor.lowered.held}
+    return Writer(program, dtypes, executor.rank, saving, seed, data).save(step, executor.held, _extra(executor))
 
 
 def _extra(rank: Rank) -> dict[str, float]:
