@@ -43,7 +43,7 @@ class Finding:
 
 def explain_fault(fault: Fault, literals: Collection[str]) -> Finding:
     """The code, message and hint for a fault; `literals` are all keywords and signs of the language."""
-    for rule in (_quote, _character, _sign, _keyword_as_name, _placement, _unknown_word):
+    for rule in (_quote, _character, _sign, _not_finite, _keyword_as_name, _placement, _unknown_word):
         finding = rule(fault, literals)
         if finding is not None:
             return finding
@@ -137,6 +137,14 @@ def _sign(fault: Fault, literals: Collection[str]) -> Finding | None:
         return Finding("HAP107", "a declaration has `:` before its type", f"write `{kind} {names} : f32[…]`")
     if fault.found == ":" and "=" in fault.accepted:
         return Finding("HAP107", "a value is given with `=`, not with `:`", "write `name = value`")
+    return None
+
+
+def _not_finite(fault: Fault, literals: Collection[str]) -> Finding | None:
+    """`nan GB/s`: read as a name, which no unit follows."""
+    for word in (fault.found, *fault.words[-1:]):
+        if fault.place == "cluster" and word.lower() in ("nan", "inf", "infinity"):
+            return Finding("HAP101", f"`{word}` is no quantity", "quantities are finite numbers with a unit: 14 TFLOP/s")
     return None
 
 
