@@ -13,7 +13,7 @@ import click
 
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.amounts import in_bytes, in_seconds
-from hapdsl.lang.diagnostics import error
+from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.files import write_file
 from hapdsl.lang.nodes import Quantity, Span
 
@@ -58,7 +58,7 @@ def command(
     processes = nproc if nproc is not None else usable_cores()
     found = Profile()
     start = time.monotonic()
-    interrupted = False
+    interrupted, failed = False, None
     with _progress(out, quiet=(outer_rank() or 0) > 0) as found.progress:
         try:
             if not profile(found, processes, Extent(largest, quick), backend):
@@ -67,9 +67,17 @@ def command(
             if found.seen is None or outer_rank():
                 raise
             interrupted = True
+        except (
+            HapError
+        ) as stop:  # a process that ran out of memory, a link that broke: what was measured before is worth keeping
+            if not found.done or outer_rank():
+                raise
+            out.diagnose(stop.diagnostics)
+            failed = stop
     took = time.monotonic() - start
     block = _block(found, name or Path(output).stem, took)
-    return _written(out, output, block, found, took, interrupted)
+    status = _written(out, output, block, found, took, interrupted, failed)
+    return status if failed is None else failed.status
 
 
 def read_size(text: str) -> int:
@@ -119,7 +127,15 @@ def _block(found: Profile, name: str, took: float) -> nodes.Cluster:
     return describe(found.seen, name, note)
 
 
-def _written(out: Output, output: str, block: nodes.Cluster, found: Profile, took: float, interrupted: bool) -> int:
+def _written(
+    out: Output,
+    output: str,
+    block: nodes.Cluster,
+    found: Profile,
+    took: float,
+    interrupted: bool,
+    failed: HapError | None,
+) -> int:
     from hapdsl.cluster import build
     from hapdsl.lang.nodes import File, Measured
     from hapdsl.lang.print import to_text
@@ -142,13 +158,17 @@ def _written(out: Output, output: str, block: nodes.Cluster, found: Profile, too
         "not_measured": found.failed,
         "seconds": took,
         "interrupted": interrupted,
+        "diagnostics": [d.as_json() for d in failed.diagnostics] if failed is not None else [],
     }
     words = [
         f"{cluster.name}: {devices}; {tables} tables from {found.done} points in {in_seconds(took)}",
         f"written to {output}",
     ]
-    if interrupted:
-        words.insert(1, f"  interrupted: {found.points - found.done} points are missing, formulas stand in for them")
+    if not found.complete:
+        words.insert(
+            1,
+            f"  {'interrupted' if interrupted else 'broken off'}: {found.points - found.done} points are missing, formulas stand in for them",
+        )
     if found.failed:
         words.insert(
             1,

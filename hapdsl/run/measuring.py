@@ -26,7 +26,7 @@ from hapdsl.run.distributed import groups
 from hapdsl.run.groups import Group
 from hapdsl.run.lower import Exchange, lower
 from hapdsl.run.moves import Move
-from hapdsl.run.probes import ESSENTIAL, PRODUCTS, SPEEDS, Probe, ladder
+from hapdsl.run.probes import ESSENTIAL, HEAVY, PRODUCTS, SPEEDS, Probe, ladder
 from hapdsl.run.timing import Timing, every, slowest
 from hapdsl.theory.library import standard
 from hapdsl.theory.placements import P, R, S
@@ -35,6 +35,7 @@ SMALLEST = 1024  # bytes of the smallest message
 LARGEST = 256 * 2**20
 TOO_LONG_S = 10.0  # a point that takes longer ends its series
 MOST_PAIRS = 60
+ROOM = 8  # times what a padded message holds: less memory than that is too little to measure it with
 PLACES = {"all_reduce": (P, R), "all_gather": (S(0), R), "reduce_scatter": (P, S(0)), "all_to_all": (S(0), S(1))}
 
 
@@ -146,7 +147,7 @@ class _Measuring:
         for name, decl in standard().items():
             if name not in (self.extent.only or (ESSENTIAL if quick else (name,))):
                 continue
-            for dtype in SPEEDS if name == "matmul" else ("f32",):
+            for dtype in SPEEDS if name == "matmul" or (name in HEAVY and not quick) else ("f32",):
                 most = self.extent.most if dtype == "f32" else self.extent.most / 8
                 for probe in ladder(decl, most, (22.7 if quick else 8.0) / (2 if name in PRODUCTS else 1), dtype):
                     size = f"{probe.flops:.2g} FLOP" if probe.by_flop else f"{probe.moved:.2g} bytes"
@@ -172,6 +173,8 @@ class _Measuring:
                     continue
                 for largest in (None,) if kind == "all_reduce" else (None, *self.skews()):
                     for size in self.extent.sizes:
+                        if ROOM * max(largest or 0.0, 1 / self.size) * self.size * size > min(self.seen.memory):
+                            continue
                         label = f"{kind} {method}, {size} bytes" + (f", {largest:.0%} on one" if largest else "")
                         yield Point(
                             label,

@@ -126,7 +126,13 @@ def probe(decl: OpDecl, rows: int, dtype: str = "f32") -> Probe | None:
         names = [decl.operands[0].name] * len(shapes)
         return _made(decl, list(zip(names, shapes, strict=True)), {**_defaults(decl), **own}, dtype, {})
     if decl.notation or decl.at:
-        return None
+        along = {"dim": 1} if "dim" in decl.attributes else {"dims": [1]}
+        operands = [(o.name, (rows, WIDTH)) for o in decl.operands if not o.optional and o.default is None]
+        return (
+            _made(decl, operands, {**_defaults(decl), **along}, dtype, {})
+            if along.keys() <= decl.attributes.keys()
+            else None
+        )
     extents, own = _EXTENTS.get(decl.name, ({}, {}))
     hinted = next((h.attributes for h in HINTS.get(decl.name, ()) if not h.shapes), {})
     attributes = {**_defaults(decl), **(own or hinted)}
@@ -214,6 +220,8 @@ def _made(
 
 
 PRODUCTS = ("matmul", "matmul_nt", "matmul_tn", "bmm", "bmm_nt", "bmm_tn")
+# Whose time is FLOP, so that each dtype has a speed of its own.
+HEAVY = (*PRODUCTS, "einsum", "conv2d", "conv2d_input_grad", "conv2d_weight_grad", "attention", "attention_grad")
 # What most models spend their time on, for a quick look.
 ESSENTIAL = (
     "matmul", "matmul_nt", "matmul_tn", "bmm", "bmm_nt", "bmm_tn", "conv2d", "conv2d_input_grad", "conv2d_weight_grad", "attention",

@@ -22,13 +22,13 @@ from hapdsl.cluster.seen import Figures, LinkSample, MoveSample, OpSample, Seen,
 from hapdsl.cost import collective_seconds
 from hapdsl.graph.program import METHODS
 from hapdsl.lang import nodes
-from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.load import load
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.run import profile as module
 from hapdsl.run.measuring import Extent
-from hapdsl.run.probes import ladder
+from hapdsl.run.probes import ESSENTIAL, ladder
 from hapdsl.run.profile import Profile, profile
 from hapdsl.theory.library import standard
 
@@ -160,14 +160,9 @@ def test_what_is_missing_is_left_to_formulas() -> None:
 
 def test_nearly_every_operator_can_be_measured() -> None:
     """Sizes grow, and those of products come by FLOP and by bytes."""
-    without = {name for name, decl in standard().items() if not list(ladder(decl, 2**18, 8.0))}
-    assert without <= {
-        "conv_transpose2d",
-        "upsample_nearest2d",
-        "upsample_nearest2d_grad",
-        "lower_triangle",
-        "max_grad",
-    }
+    without = [name for name, decl in standard().items() if not list(ladder(decl, 2**18, 8.0))]
+    assert len(without) < len(standard()) / 20, without
+    assert not set(ESSENTIAL) & set(without)
     for name, decl in standard().items():
         for by_flop in (True, False):
             sizes = [(p.flops, p.moved)[not by_flop] for p in ladder(decl, 2**18, 8.0) if p.by_flop == by_flop]
@@ -195,8 +190,16 @@ def test_two_processes_measure_themselves(
         into.seen, into.done, into.points = found.seen, 30, 90
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "profile", interrupted)
+    def broken(into: Profile, *_: object) -> bool:
+        into.seen, into.done, into.points = found.seen, 30, 90
+        raise error("HAP720", "process 1 failed: it was ended by signal 9 (SIGKILL)", status=1)
+
     out = tmp_path / "half.hap"
+    monkeypatch.setattr(module, "profile", broken)
+    assert main(["profile", "-o", str(out), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert ([d["code"] for d in told["diagnostics"]], told["done"], out.is_file()) == (["HAP720"], 30, True)
+    monkeypatch.setattr(module, "profile", interrupted)
     assert main(["profile", "-o", str(out), "--quick"]) == 130
     captured = capsys.readouterr()
     assert "60 points are missing" in captured.out and "Traceback" not in captured.err
