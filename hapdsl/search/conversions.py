@@ -67,7 +67,7 @@ class Conversions:
             shares, total = self.sizes(name, kind, source, target)
             cluster = self.split.light if self.buckets.joins(name) else self.cluster
             found = self.pricer.alone(kind, Value(name, (source,)), Value(name, (target,)), cluster, (shares, total))
-            part = self.buckets.part(name, kind)
+            part = self.buckets.part(name, kind, self.structure.messages)
             if part is not None:
                 found += part[1] * self.split.floor(part[0])
             found = self._prices[key] = found * self.training.times(self.structure.begins(name))

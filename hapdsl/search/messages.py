@@ -8,7 +8,8 @@ A bound can't know the groups. It splits the price of a message into what one mo
 what a message costs however small it is (`floor`): any message takes at least its floor + the sum of the light prices of its operands.
 How many messages there are at least, it knows in one of two ways. Where everything of a kind fits into a bucket or so: one, if there
 is any, which takes a variable (a *flag*). Where more is sent, each operand pays its part of a floor: parts that never come to more than
-one floor in a message that is sent as soon as it holds a bucket (`Parts`).
+one floor in a message that is sent as soon as it holds a bucket (`Parts`). Parts say little where the large tensors stay at home and only small
+ones travel; so flags may be asked for instead of them, for a second bound.
 """
 
 from __future__ import annotations
@@ -79,11 +80,14 @@ class Buckets:
         """The kinds of shared message of which a bound counts one at most; the others are counted by parts."""
         return tuple(s for s in SHARED if s not in self.parts)
 
-    def part(self, tensor: str, kind: str) -> tuple[str, float] | None:
-        """What a conversion of a tensor pays of a floor: (which of SHARED, part); None where none is counted by parts."""
+    def part(self, tensor: str, kind: str, once: Sequence[str] = ()) -> tuple[str, float] | None:
+        """What a conversion of a tensor pays of a floor: (which of SHARED, part); None where none is counted by parts.
+
+        Those of `once` are counted by flags instead: one message at most, but whole as soon as there is any.
+        """
         what = self.group(tensor)
         for shared, parts in self.parts.items():
-            if SHARED[shared][0] == what and kind in SHARED[shared][1]:
+            if shared not in once and SHARED[shared][0] == what and kind in SHARED[shared][1]:
                 return shared, parts.part(self._bytes[tensor])
         return None
 

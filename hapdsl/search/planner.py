@@ -28,7 +28,7 @@ from hapdsl.search.reorder import Written, reordered
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.sharemodel import propose
 from hapdsl.search.shares import Shares, Stages, descend, layout_of, proportional, shares_of
-from hapdsl.search.spaces import Spaces
+from hapdsl.search.spaces import Solved, Spaces
 from hapdsl.search.structure import Choice
 
 ROUNDS = 4
@@ -200,6 +200,9 @@ class _Planner:
                 return None
             solved = spaces.solve(shares, heavy, memory)
             found = [spaces.pair(solved, a) for a in solved.pricing.minimisers]
+            if spaces.once != heavy and self.apart(found, solved):
+                solved = max(solved, spaces.solve(shares, spaces.once, memory), key=lambda s: s.pricing.bound)
+                found += [spaces.pair(solved, a) for a in solved.pricing.minimisers]
             if memory:
                 found += spaces.frugal(solved)
             if (
@@ -217,6 +220,11 @@ class _Planner:
             if best is not None or self.pairs.smallest_need is None or not np.isfinite(solved.pricing.bound):
                 return best
         return None
+
+    def apart(self, found: list[Pair], solved: Solved) -> bool:
+        """Are programs farther from their space's bound than the gap that is asked for?"""
+        least = min((p.seconds for p in found), default=np.inf)
+        return bool(least - solved.pricing.bound > self.gap * least)
 
     def shares(self, pair: Pair) -> Shares:
         """Better shares for a program: proposals of the linear program, then moves of units.
@@ -284,7 +292,7 @@ class _Planner:
         First with the tables of the rounds; the latency of every kind of message counts where that isn't enough.
         """
         bound, leaves = 0.0, max(3, min(PROOF_LEAVES, PROOF_WORK // len(self.training.nodes)))
-        for messages in dict.fromkeys((self.spaces.heavy, self.spaces.audible)):
+        for messages in dict.fromkeys((self.spaces.heavy, self.spaces.audible, self.spaces.once)):
             self.say("proof", bound)
             solved = self.spaces.solve(pair.shares, messages, self.spaces.paid)
             bound = max(bound, solved.pricing.bound)

@@ -13,7 +13,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.clock import Clock
 from hapdsl.search.eliminate import MAX_CELLS, TooWide, eliminate
-from hapdsl.search.messages import Buckets, Split
+from hapdsl.search.messages import SHARED, Buckets, Split
 from hapdsl.search.milp import by_milp
 from hapdsl.search.pairs import Pair, Pairs, shares_key
 from hapdsl.search.prices import Pricing, cutting_planes
@@ -24,6 +24,7 @@ from hapdsl.search.space import Space
 from hapdsl.search.structure import Choice, Structure
 
 DEAR, HALVINGS = 6, 5  # prices of memory that are tried at most to find one under which a program fits, and to lower it again
+Key = tuple[tuple[object, ...], tuple[str, ...], bool, str]  # shares, messages, memory, objective
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 
 
@@ -57,7 +58,7 @@ class Spaces:
         self.training, self.cluster, self.objective, self.restriction = training, cluster, objective, restriction
         self.pairs, self.clock = pairs, clock
         self.structures: dict[tuple[tuple[str, ...], bool], Structure] = {}
-        self.solved: dict[tuple[object, ...], Solved] = {}
+        self.solved: dict[Key, Solved] = {}
         self.nodes = 0  # prefixes that A* looked at
         self.paid = False  # some space had a price on memory
 
@@ -72,10 +73,15 @@ class Spaces:
     def audible(self) -> tuple[str, ...]:
         return self._messages(WEIGHS / 50)
 
-    def _messages(self, part: float) -> tuple[str, ...]:
+    @cached_property
+    def once(self) -> tuple[str, ...]:
+        """The same as `heavy` with each of them counted once, by a flag, also where there may be more than one and parts count them."""
+        return self._messages(WEIGHS, tuple(SHARED))
+
+    def _messages(self, part: float, among: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """Those whose floor is more than a part of the step; fewer, the lightest left out, where tables would be too wide."""
         split = Split(self.cluster, 1.0)
-        floors = {m: split.floor(m) for m in self.buckets.flagged}
+        floors = {m: split.floor(m) for m in among or self.buckets.flagged}
         found = tuple(m for m in floors if floors[m] > part * self.floor)
         while found and self.structure(found).order.peak > MAX_CELLS:
             lightest = min(found, key=lambda m: floors[m])
@@ -108,13 +114,13 @@ class Spaces:
         Where no program can be better than the best at hand, the prices are left as good as they are when that shows.
         """
         objective = objective or self.objective
-        key = (shares_key(shares), messages, memory, objective)
+        key: Key = (shares_key(shares), messages, memory, objective)
         if key not in self.solved:
             self.paid = self.paid or memory
             structure = self.structure(messages, memory)
             layout = layout_of(shares, len(self.cluster))
-            known = (s.space for k, s in self.solved.items() if (k[0], *k[2:]) == (key[0], *key[2:]))  # other messages
-            space = Space(self.training, layout, self.cluster, None, objective, structure, memory, like=next(known, None))
+            like = self._like(key)
+            space = Space(self.training, layout, self.cluster, None, objective, structure, memory, like=like)
             groups, ceilings = [list(space.timed)], None
             if memory:
                 ceilings = dict.fromkeys(space.held, 20 * self.solve(shares, messages, False, objective).pricing.bound)
@@ -132,6 +138,14 @@ class Spaces:
                 )
             self.solved[key] = Solved(space, Scheduler(space.conversions), pricing)
         return self.solved[key]
+
+    def _like(self, key: Key) -> Space | None:
+        """A space under the same shares in which everything has the same price: the same messages are counted by parts there."""
+        parts = self.buckets.parts.keys()
+        for (shares, messages, *rest), solved in self.solved.items():
+            if (shares, *rest) == (key[0], *key[2:]) and parts & {*messages} == parts & {*key[1]}:
+                return solved.space
+        return None
 
     def pair(self, solved: Solved, assignment: tuple[int, ...]) -> Pair:
         """An assignment as a priced program."""

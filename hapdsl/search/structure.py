@@ -75,7 +75,7 @@ class Structure:
         self,
         training: TrainingGraph,
         restriction: Restriction | None = None,
-        messages: tuple[str, ...] = tuple(SHARED),
+        messages: tuple[str, ...] | None = None,
         carry: bool = False,
         like: Structure | None = None,
     ) -> None:
@@ -83,7 +83,7 @@ class Structure:
         self.restriction = restriction or Restriction()
         self.numbers = Numbers(training) if like is None else like.numbers
         self.buckets = Buckets(training) if like is None else like.buckets
-        self.messages = tuple(m for m in messages if m in self.buckets.flagged)
+        self.messages = self.buckets.flagged if messages is None else messages
         self.base = FactorGraph()
         self.rules: list[tuple[Rule, ...]] = []
         self.rule_variable: list[int] = []

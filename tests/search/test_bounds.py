@@ -10,10 +10,14 @@ import pytest
 from hapdsl.cluster.hardware import Curve
 from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.astar import Limits, best_first
+from hapdsl.search.eliminate import eliminate
 from hapdsl.search.messages import SHARED, Split
+from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
+from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of
 from hapdsl.search.space import Space
+from hapdsl.search.structure import Structure
 
 from .small import CLUSTERS, MODELS, Tried, cluster, cuts, everything, training
 
@@ -127,3 +131,61 @@ def test_a_footprint_is_never_above_the_peak(model: str, machines: str) -> None:
             peak = tried.cost(a).memory_bytes[[g[0] for g in space.groups]]
             assert (least <= peak + 1e-6 * capacity.max() * 1e-6).all()
             assert least.max() > 0
+
+
+LARGE_AND_SMALL = """
+model tables(batch = 4, rows = 3000000, d = 4, out = 2) {
+    input k     : i64[batch]
+    input label : i64[batch]
+    param t0, t1, t2, t3 : f32[rows, d]
+    param w : f32[d, out]
+    param b : f32[out]
+    x = add(add(embedding(k, t0), embedding(k, t1)), add(embedding(k, t2), embedding(k, t3)))
+    y = add(matmul(x, w), b)
+    loss = cross_entropy(y, label)
+    train loss with sgd(lr = 0.1)
+}
+"""
+SLOW_TO_START = """
+cluster far {
+    device a { compute = 1 GFLOP/s, memory = 8 GiB, bandwidth = 10 GB/s }
+    device b { compute = 2 GFLOP/s, memory = 8 GiB, bandwidth = 10 GB/s }
+    node host = 1 * a, 2 * b over { bandwidth = 10 GB/s, latency = 20 ms }
+}
+"""
+
+
+def test_one_small_message_costs_its_whole_latency_though_large_ones_may_be_many() -> None:
+    """Four tables of two buckets each make messages be counted by parts, of which small parameters pay next to nothing; flags count one in full."""
+    graph, made = training(LARGE_AND_SMALL), cluster(SLOW_TO_START)
+    by_parts = Structure(graph)
+    assert by_parts.buckets.parts and set(by_parts.messages).isdisjoint(by_parts.buckets.parts)
+    once = Structure(graph, messages=tuple(SHARED), like=by_parts)
+    rng = np.random.default_rng(5)
+    for shares in (cuts(graph, made)["by speed"], cuts(graph, made)["even"]):
+        layout = layout_of(shares, len(made))
+        spaces = [Space(graph, layout, made, structure=s) for s in (by_parts, once)]
+        lower, higher = (cutting_planes(s.graph) for s in spaces)
+        best = []
+        for space, pricing in zip(spaces, (lower, higher), strict=True):
+            scheduler = Scheduler(space.conversions)
+            assert pricing.elimination is not None
+            seen = list(pricing.minimisers)
+            for _ in range(20):  # programs anywhere in the space, not only near its minimum
+                weights = rng.dirichlet(np.ones(len(space.timed)))
+                graph_of = space.graph.copy()
+                v = int(rng.choice(space.structure.rule_variable))
+                mask = np.full(graph_of.sizes[v], np.inf)
+                mask[rng.integers(len(mask))] = 0.0
+                graph_of.factor((v,), mask)
+                solved = eliminate(graph_of, weights)
+                if solved.feasible:
+                    seen.append(solved.best())
+                    seconds = scheduler.seconds(space.choice(seen[-1]), "sync")
+                    assert solved.bound <= seconds * (1 + 1e-9)
+            true = [scheduler.seconds(space.choice(a), "sync") for a in seen]
+            best.append(min(true[: len(pricing.minimisers)]))
+            assert pricing.bound <= min(true) * (1 + 1e-9)
+        assert best[1] < 0.75 * best[0]  # without flags, two small messages look like one
+        found = plan(graph, made, fixed=shares, baselines=False)
+        assert found.gap <= 0.01 and higher.bound * (1 - 1e-9) <= found.cost_s <= best[1] * (1 + 1e-9)
