@@ -20,7 +20,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.emulated import Emulated, peak, resident, sent_bytes
-from benchmarks.rivals import RIVALS, Stepper, ours, rival, total
+from benchmarks.rivals import RIVALS, Stepper, ours, read, rival, total
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster, build
 from hapdsl.cluster.describe import describe
@@ -84,11 +85,16 @@ def prepared(
     rank: int, way: str, model: str, settings: dict[str, Any], text: str, speeds: Sequence[float], seed: int
 ) -> dict[str, Any]:
     """Make a way's stepper, and take its first steps without limits: losses, bytes sent in a step, and the most memory it took."""
+    made: Callable[[], Stepper]
+    if way == "ours":
+        made = partial(ours, read(text), seed)
+    else:
+        made = partial(rival, way, model, graph_of(model, settings), seed, speeds)
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before = resident()
     with peak() as most:
-        step = ours(text, seed) if way == "ours" else rival(way, model, graph_of(model, settings), seed, speeds)
+        step = made()
         losses = [total(step()) for _ in range(AGREE)]
         dist.barrier()
         sent = sent_bytes()

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from benchmarks.modules import MODELS
+from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial, random_inputs
@@ -34,10 +35,14 @@ def total(part: Tensor) -> float:
     return float(whole)
 
 
-def ours(text: str, seed: int) -> Stepper:
-    """A program's text with all that it needs."""
+def read(text: str) -> Program:
+    """A program from a text with all that it needs."""
     bench = Workbench("plan.hap", text)
-    program = bench.proven(bench.program()).program
+    return bench.proven(bench.program()).program
+
+
+def ours(program: Program, seed: int) -> Stepper:
+    """A stepper of our runner."""
     rank = Rank(program, seed=seed)
     rank.load(Initial(program.graph, seed))
     fed = rank.feed(random_inputs(program.graph, seed))

@@ -14,6 +14,7 @@ from hapdsl.commands.truth import prepare, told, truth_options
 from hapdsl.lang.amounts import in_seconds
 
 if TYPE_CHECKING:
+    from hapdsl.cluster import Cluster
     from hapdsl.graph.program import Program
     from hapdsl.lang import nodes
     from hapdsl.run.replan import Replanned
@@ -103,7 +104,7 @@ def command(
         result |= {"resumed": str(wished.start.folder)}
     if reference:
         result |= {"reference_step_s": found.reference_step_s}
-    words = _words(run.program, found, predicted)
+    words = _words(run.program, found, predicted, run.bench.cluster_of(run.tree))
     for kind, verb in (("resumed", "resumed from"), ("checkpoint", "last checkpoint")):
         words += f"\n  {verb} {result[kind]}" if kind in result else ""
     if found.traces is not None:
@@ -128,10 +129,11 @@ def _predicted(bench: Workbench, tree: nodes.Program) -> float | None:
     return bench.cost(tree)[2].sync_s
 
 
-def _words(program: Program, found: RunResult, predicted: float | None) -> str:
+def _words(program: Program, found: RunResult, predicted: float | None, cluster: Cluster | None) -> str:
     parts = [f"{program.name}: {found.steps} steps on {program.layout.devices} processes, {in_seconds(found.step_s)} a step (median)"]
     if predicted is not None:
-        parts.append(f"  predicted {in_seconds(predicted)} on {program.cluster}; this machine's processes aren't slowed to its speeds")
+        real = "" if cluster is not None and cluster.measured else "; this machine's processes aren't slowed to its speeds"
+        parts.append(f"  predicted {in_seconds(predicted)} on {program.cluster}{real}")
     if found.loss:
         shown = sorted({0, len(found.loss) // 4, len(found.loss) // 2, 3 * len(found.loss) // 4, len(found.loss) - 1})
         parts.append("  loss " + ", ".join(f"{found.loss[k]:.5g} at step {k + found.first_step}" for k in shown))

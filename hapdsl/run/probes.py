@@ -127,7 +127,9 @@ def probe(decl: OpDecl, rows: int, dtype: str = "f32") -> Probe | None:
         return _made(decl, list(zip(names, shapes, strict=True)), {**_defaults(decl), **own}, dtype, {})
     if decl.notation or decl.at:
         along = {"dim": 1} if "dim" in decl.attributes else {"dims": [1]}
-        operands = [(o.name, (rows, WIDTH)) for o in decl.operands if not o.optional and o.default is None]
+        operands: list[tuple[str, Shape]] = [
+            (o.name, (rows, WIDTH)) for o in decl.operands if not o.optional and o.default is None
+        ]
         return (
             _made(decl, operands, {**_defaults(decl), **along}, dtype, {})
             if along.keys() <= decl.attributes.keys()
