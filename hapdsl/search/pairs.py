@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 
 import numpy as np
 
@@ -84,16 +85,17 @@ class Pairs:
             del self.leading[worst[0]]
         self.leading[key] = pair
 
-    def finalists(self, count: int) -> list[Pair]:
-        """The fastest pairs of different choices that fit, the best first."""
+    def finalists(self, others: Sequence[Pair], count: int) -> list[Pair]:
+        """The best pair, the fastest of other choices and some others, all of which fit: so many at most."""
         assert self.best is not None
-        found = [self.best]
-        for pair in sorted(self.leading.values(), key=lambda p: p.seconds):
+        leading = sorted(self.leading.values(), key=lambda p: p.seconds)
+        found = {self.best.key(): self.best}
+        for pair in (p for two in zip_longest(leading, others) for p in two if p is not None):
             if len(found) >= count:
                 break
-            if pair.choice.key() != self.best.choice.key() and pair.fits:
-                found.append(pair)
-        return found
+            if pair.key() not in found and pair.fits:
+                found[pair.key()] = pair
+        return list(found.values())
 
     def under(self, choice: Choice, shares: Shares, structure: Structure) -> Pair:
         """Choices under other shares than they were found for."""

@@ -21,10 +21,12 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.baselines import baselines as find_baselines
+from hapdsl.search.climb import climb
 from hapdsl.search.clock import Clock
-from hapdsl.search.pairs import LEADING, Pair, Pairs, shares_key
+from hapdsl.search.nearby import Nearby
+from hapdsl.search.pairs import Pair, Pairs, shares_key
 from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
-from hapdsl.search.reorder import Written, reordered
+from hapdsl.search.reorder import Written, reordered, seconds_in_order
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.sharemodel import propose
 from hapdsl.search.shares import Shares, Stages, descend, layout_of, proportional, shares_of
@@ -39,7 +41,11 @@ ROUND_WORK = 6_000  # calls to schedule per round: deep models get fewer leaves,
 PROOF_LEAVES = 300
 PROOF_WORK = 24_000
 MOVES = 24
-FINAL_WORK = 20_000  # calls x devices that are put into their best order in the end; one program in any case
+CLIMB_WORK = 8_000  # calls x changes of a program that are tried near the best one,
+CLIMBS = 60  # where there are so many at least
+ORDER_WORK = 2_500  # the same, each priced in its best order
+FINAL_WORK = 20_000  # calls x devices that are put into a better order in the end; one program in any case
+FINALISTS = 3  # of these in the best order that is found
 SCOPE = "these shares: every rule per operator, every offered set of two, in canonical order"
 MEMORY = ", within memory"
 
@@ -94,6 +100,7 @@ class _Planner:
     ) -> None:
         self.training, self.cluster, self.objective, self.gap = training, cluster, objective, gap
         self.written = written
+        self.shown: list[Pair] = []  # baselines
         self.clock, self.progress, self.restriction, self.fixed = clock, progress, restriction, fixed
         self.pairs = Pairs(training, cluster, objective, name, lambda: self.say("better plan"))
         self.spaces = Spaces(training, cluster, objective, restriction, self.pairs, clock)
@@ -167,10 +174,12 @@ class _Planner:
         for candidate in found.values():
             if self.restriction is not None or self.fixed or candidate is None or candidate.choice is None:
                 continue
+            pair = self.under(candidate.choice, shares_of(candidate.program.layout))
+            self.shown.append(pair)
             if self.best is None or candidate.seconds(self.objective) < self.best.seconds:
-                pair = self.pairs.fastest([self.under(candidate.choice, shares_of(candidate.program.layout))])
-                if pair is not None:
-                    self.alternate(pair)
+                fastest = self.pairs.fastest([pair])
+                if fastest is not None:
+                    self.alternate(fastest)
 
     def alternate(self, pair: Pair) -> None:
         """Shares for the program, a program for the shares, until a pair repeats; nothing to do where all shares are given."""
@@ -278,6 +287,7 @@ class _Planner:
         bound = 0.0
         for turn in range(PROOFS):
             bound = self.prove(best)
+            self.climb(self.pairs.best or best, bound)
             found = self.pairs.best or best  # at the same shares, where it is another
             if found is not best and turn < PROOFS - 1 and not self.out_of_time():
                 self.alternate(found)
@@ -302,26 +312,75 @@ class _Planner:
             bound, pair = max(bound, proof), better or pair
         return min(bound, pair.seconds)
 
+    def climb(self, pair: Pair, bound: float) -> None:
+        """Programs near to a pair's, under its shares, where graphs are small; better ones are kept."""
+
+        def price(found: Pair) -> float:
+            if self.pairs.best is None or found.seconds < self.pairs.best.seconds:
+                self.pairs.fastest([found])
+            return found.seconds
+
+        if pair.seconds - bound > self.gap * pair.seconds:
+            self.near(pair, pair.seconds, price, CLIMB_WORK)
+
+    def near(self, pair: Pair, seconds: float, price: Callable[[Pair], float], work: int) -> Pair:
+        """The best by some price of the programs near to a pair's that fit; the pair itself, which takes `seconds`, where none is better."""
+        tries = work // len(self.training.nodes)
+        if tries < CLIMBS or self.out_of_time():
+            return pair
+        spaces = self.spaces
+        solved = spaces.solve(pair.shares, spaces.heavy, spaces.paid)
+        start = solved.assignment(pair.choice)
+        if not start:
+            return pair
+
+        def priced(assignment: tuple[int, ...]) -> float:
+            found = spaces.pair(solved, assignment)
+            return price(found) if found.fits else np.inf
+
+        near = Nearby(solved.space.graph, solved.pricing.prices)
+        found, least = climb(near, start, seconds, priced, tries, self.clock.late)
+        return spaces.pair(solved, found) if least < seconds else pair
+
     # -- the order -------------------------------------------------------------------
 
     def ordered(self, best: Pair, bound: float) -> tuple[Pair, Candidate, float]:
-        """The best of the fastest pairs once each is in its best order, and a bound for its shares."""
-        found: tuple[Candidate, Pair] | None = None
-        work = len(self.training.nodes) * len(self.cluster)
-        for pair in self.pairs.finalists(max(1, min(LEADING, FINAL_WORK // work))):
-            candidate = pair.candidate()
-            pricer = pair.scheduler.pricer
-            program = reordered(candidate.program, pricer, self.objective, self.written)
-            if program is not candidate.program:
-                candidate = replace(candidate, program=program, cost=evaluate(program, self.cluster, pricer))
-            if found is None or candidate.seconds(self.objective) < found[0].seconds(self.objective) * (1 - 1e-12):
-                found = candidate, pair
+        """The best of the fastest pairs once each is in its best order, or of those near to it, and a bound for its shares."""
+
+        def price(pair: Pair) -> float:
+            scheduler = pair.scheduler
+            return seconds_in_order(scheduler.lines(pair.choice), scheduler.pricer, self.objective, self.written)
+
+        count = max(1, FINAL_WORK // (len(self.training.nodes) * len(self.cluster)))
+        first, *others = self.pairs.finalists([*self.shown, *self.spaces.minimisers()], count)
+        found = first, self.in_order(first)
+        for pair in sorted(others, key=price)[:FINALISTS]:
             if self.clock.late():
                 break
-        assert found is not None
-        if shares_key(found[1].shares) != shares_key(best.shares):
-            bound = self.prove(found[1])
-        return found[1], found[0], bound
+            found = self.faster(found, pair)
+        seconds = found[1].seconds(self.objective)
+        if seconds - bound > self.gap * seconds:
+            found = self.faster(found, self.near(found[0], seconds, price, ORDER_WORK))
+        if shares_key(found[0].shares) != shares_key(best.shares):
+            bound = self.prove(found[0])
+        return *found, bound
+
+    def faster(self, found: tuple[Pair, Candidate], pair: Pair) -> tuple[Pair, Candidate]:
+        """The faster of a pair in its best order and another one; the first where they are equal."""
+        if pair is found[0]:
+            return found
+        other = self.in_order(pair)
+        return (
+            (pair, other) if other.seconds(self.objective) < found[1].seconds(self.objective) * (1 - 1e-12) else found
+        )
+
+    def in_order(self, pair: Pair) -> Candidate:
+        """A pair's program in the best order found."""
+        candidate, pricer = pair.candidate(), pair.scheduler.pricer
+        program = reordered(candidate.program, pricer, self.objective, self.written)
+        if program is candidate.program:
+            return candidate
+        return replace(candidate, program=program, cost=evaluate(program, self.cluster, pricer))
 
     # -- time ------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ LEAST = 1e-6  # of the step: what another order must gain at all
 LINES = 0.02  # of the step: what as many lines of text as the program has must gain, beyond the first FEW
 FEW = 0.1  # of its lines
 HALVINGS = 4
+QUICK = 12  # orders that are simulated where it must be quick
 
 Written = Callable[[Instruction], bool]
 
@@ -62,6 +63,19 @@ def reordered_lines(
     return best.lines
 
 
+def seconds_in_order(lines: Sequence[Line], pricer: Pricer, objective: str, written: Written | None = None) -> float:
+    """What lines take in an order that is found quickly; memory and the length of the text aren't looked at."""
+    tasks = Tasks(lines, pricer, written)
+    order = by_levels(tasks) if objective == "sync" else by_streams(tasks, QUICK)
+    return _seconds(tasks.ordered(order), pricer, objective)
+
+
+def _seconds(lines: Sequence[Line], pricer: Pricer, objective: str) -> float:
+    if objective == "overlap":
+        return float(simulate(lines, pricer)[1].max(initial=0.0))
+    return float(sum(s.seconds for s in stages_of(lines)))
+
+
 @dataclass(frozen=True)
 class _Order:
     """Lines in an order, its seconds, and seconds with what the length of the text is held against it."""
@@ -81,9 +95,7 @@ class _Judge:
         self.peak = measure(program.graph, lines, pricer).peak
 
     def seconds(self, lines: Sequence[Line]) -> float:
-        if self.objective == "overlap":
-            return float(simulate(lines, self.pricer)[1].max(initial=0.0))
-        return float(sum(s.seconds for s in stages_of(lines)))
+        return _seconds(lines, self.pricer, self.objective)
 
     def rows(self, lines: Sequence[Line]) -> int:
         """Lines of text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 
 import numpy as np
 
@@ -23,7 +24,10 @@ from hapdsl.search.shares import Shares, layout_of, shares_of
 from hapdsl.search.space import Space
 from hapdsl.search.structure import Choice, Structure
 
-DEAR, HALVINGS = 6, 5  # prices of memory that are tried at most to find one under which a program fits, and to lower it again
+DEAR, HALVINGS = (
+    6,
+    5,
+)  # prices of memory that are tried at most to find one under which a program fits, and to lower it again
 Key = tuple[tuple[object, ...], tuple[str, ...], bool, str]  # shares, messages, memory, objective
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 
@@ -53,7 +57,13 @@ class Spaces:
     """The spaces of one training graph on one cluster."""
 
     def __init__(
-        self, training: TrainingGraph, cluster: Cluster, objective: str, restriction: Restriction | None, pairs: Pairs, clock: Clock
+        self,
+        training: TrainingGraph,
+        cluster: Cluster,
+        objective: str,
+        restriction: Restriction | None,
+        pairs: Pairs,
+        clock: Clock,
     ) -> None:
         self.training, self.cluster, self.objective, self.restriction = training, cluster, objective, restriction
         self.pairs, self.clock = pairs, clock
@@ -108,7 +118,9 @@ class Spaces:
                 raise self.pairs.nothing(found.impossible)
         return found
 
-    def solve(self, shares: Shares, messages: tuple[str, ...], memory: bool = False, objective: str | None = None) -> Solved:
+    def solve(
+        self, shares: Shares, messages: tuple[str, ...], memory: bool = False, objective: str | None = None
+    ) -> Solved:
         """The space under these shares with the best prices; with `memory`, a price on that as well, and ways to save it.
 
         Where no program can be better than the best at hand, the prices are left as good as they are when that shows.
@@ -155,6 +167,11 @@ class Spaces:
             found = solved.pairs[assignment] = self.pairs.priced(choice, solved.shares, solved.scheduler)
         return found
 
+    def minimisers(self) -> list[Pair]:
+        """The least of every space under the prices that were tried, the best prices' first: good in some other order, maybe."""
+        found = [[s.pairs[a] for a in reversed(s.pricing.minimisers) if a in s.pairs] for s in self.solved.values()]
+        return [pair for each in zip_longest(*found) for pair in each if pair is not None]
+
     def frugal(self, solved: Solved) -> list[Pair]:
         """Programs that pay for memory: those between which the price decides whether they fit, found by bisection.
 
@@ -164,7 +181,9 @@ class Spaces:
         pricing, space = solved.pricing, solved.space
         if pricing.elimination is None or not pricing.elimination.feasible:
             return []
-        graded = Space(self.training, space.layout, self.cluster, None, space.objective, space.structure, True, graded=True)
+        graded = Space(
+            self.training, space.layout, self.cluster, None, space.objective, space.structure, True, graded=True
+        )
         held = slice(space.held.start, space.held.stop)
         duals = pricing.prices[held]
         found, pair = [], None
@@ -234,5 +253,3 @@ def floor(training: TrainingGraph, cluster: Cluster) -> float:
             speeds[dtype] = float(cluster.speeds(dtype).sum())
         total += float(np.max(node.instance.flops({}))) / speeds[dtype]
     return total
-
-

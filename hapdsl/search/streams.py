@@ -25,13 +25,13 @@ GRAIN = 1e-6  # of the longest chain: what waits for as much stands as it did
 CLOSE = 1e-3  # of the step: nearer to what any order takes isn't looked for
 
 
-def by_streams(tasks: Tasks) -> list[int]:
-    """An order of the tasks that is not above the given one in overlapped seconds."""
+def by_streams(tasks: Tasks, most: int = MOST) -> list[int]:
+    """An order of the tasks that is not above the given one in overlapped seconds; `most` orders are simulated."""
     n = len(tasks)
     start = list(range(n))
     if not n:
         return start
-    found = _Search(tasks)
+    found = _Search(tasks, most)
     floor = found.floor()
     best = found.run(start)
     for strict, rank in product((True, False), found.ranks()):
@@ -54,7 +54,7 @@ class _Run:
 
 
 class _Search:
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, most: int = MOST) -> None:
         self.tasks = tasks
         self.groups = [tasks.pricer.groups(tasks.lines[k].instruction.axis) for k in tasks.line_of]
         self.zero: Floats = np.zeros(len(tasks.seconds[0]))
@@ -62,7 +62,7 @@ class _Search:
         self.behind = [0.0] * len(tasks)  # the longest chain of work that waits for a task
         for t in reversed(range(len(tasks))):
             self.behind[t] = max((self.behind[a] + longest[a] for a in tasks.after[t]), default=0.0)
-        self.left = max(8, min(MOST, WORK // len(tasks)))
+        self.left = min(most, max(8, WORK // len(tasks)))
 
     def floor(self) -> float:
         """What no order is below: the longest chain, all computing of a device, all messages."""

@@ -15,9 +15,11 @@ from hapdsl.graph.build import build, operators
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.load import load
+from hapdsl.search.baselines import baselines
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
 
+from .random_dags import random_case
 from .small import CLUSTERS, MODELS, cluster, reread, text_of, training
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
@@ -76,6 +78,15 @@ def test_it_is_not_the_baselines_that_make_it_so(model: str, name: str) -> None:
     assert not any(alone.baselines.values())
     found = planned(model, name)
     assert alone.cost_s <= min(c.cost.sync_s for c in found.baselines.values() if c is not None) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("seed", "objective"), [(57, "sync"), (123, "overlap"), (223, "overlap")])
+def test_nor_on_graphs_where_the_first_leaves_were_not_enough(seed: int, objective: str) -> None:
+    """There the best program is far down in the order of the bound, or the best only in another order of its lines."""
+    _, graph, made, _ = random_case(np.random.default_rng(seed), 5, 25)
+    alone = plan(graph, made, objective=objective, baselines=False)
+    known = [c.seconds(objective) for c in baselines(graph, made, objective).values() if c is not None]
+    assert alone.cost_s < min(known) * (1 - 0.005)
 
 
 @pytest.mark.parametrize(("model", "name"), PAIRS)
