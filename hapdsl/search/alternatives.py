@@ -192,8 +192,8 @@ class Alternatives:
         best = self.fastest(found)
         if best is None or not self.close(best, bound):
             values = sorted(option.values, key=lambda v: v != found[0][question.variable])[:NEARBY]
-            changed = (view.nearby.changed(self.plan, question.variable, v) for view in self.views for v in values)
-            best = self.fastest([*found, *(a for a in changed if a is not None)])
+            near = (view.nearby.changed(self.plan, question.variable, v) for view in self.views for v in values)
+            best = self.fastest([*found, *(a for a in near if a is not None)])
         if search and (best is None or not self.close(best, bound)):
             best, bound = self.search(question.variable, option.values, best, bound)
         if best is None:

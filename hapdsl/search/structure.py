@@ -81,8 +81,8 @@ class Structure:
     ) -> None:
         self.training = training
         self.restriction = restriction or Restriction()
-        self.numbers = Numbers(training) if like is None else like.numbers
-        self.buckets = Buckets(training) if like is None else like.buckets
+        self.numbers: Numbers = Numbers(training) if like is None else like.numbers
+        self.buckets: Buckets = Buckets(training) if like is None else like.buckets
         self.messages = self.buckets.flagged if messages is None else messages
         self.base = FactorGraph()
         self.rules: list[tuple[Rule, ...]] = []
@@ -324,9 +324,7 @@ class Structure:
                 if kind not in self.flags:
                     self.flags[kind] = self.base.variable(f"message {kind}", 2)
                 key = ("flag", table.shape, table.tobytes())
-                masked = self.table(
-                    key, lambda t=table: np.stack([np.where(t, np.inf, 0.0), np.zeros(t.shape)], axis=-1)
-                )  # type: ignore[misc]
+                masked = self.table(key, partial(_unless_sent, table))
                 self.base.factor((*scope, self.flags[kind]), masked)
 
     def _needs(self, shared: str) -> list[tuple[tuple[int, ...], np.ndarray]]:
@@ -340,7 +338,7 @@ class Structure:
             variable = self.offer_variable[name]
             if what == "params":
                 key = ("needs held", kinds, pairs)
-                table = self.table(key, lambda pairs=pairs: np.array([_needed(kinds, h, o) for h, o in pairs]))  # type: ignore[misc]
+                table = self.table(key, partial(_needed_by_held, kinds, pairs))
                 found.append(((variable,), table))
             new = self.training.updates.get(name)
             if what == "updated" and new is not None:
@@ -408,6 +406,15 @@ def _first(matches: Iterable[bool]) -> int:
 def _needed(kinds: tuple[str, ...], source: Placement, offer: Offer) -> bool:
     """Can `offer` be made from `source`, but not without a message of these kinds?"""
     return feasible(source, offer) and not feasible(source, offer, without=kinds)
+
+
+def _needed_by_held(kinds: tuple[str, ...], pairs: tuple[Held, ...]) -> np.ndarray:
+    return np.array([_needed(kinds, held, offer) for held, offer in pairs])
+
+
+def _unless_sent(needed: np.ndarray) -> np.ndarray:
+    """Forbidden where a message is needed and its flag is 0."""
+    return np.stack([np.where(needed, np.inf, 0.0), np.zeros(needed.shape)], axis=-1)
 
 
 def possible(training: TrainingGraph, node: Node, rule: Rule) -> bool:
