@@ -30,6 +30,7 @@ VERBS = {
     "expand": "Write a program over nodes as one over all their devices.",
     "draw": "Draw a model or a program.",
     "explore": "Open the explorer.",
+    "lsp": "Serve editors: diagnostics, hover, definitions, renaming, fixes.",
     "explain": "Say what a diagnostic's code means.",
     "doctor": "Say what is installed, what works here, and what to do.",
     "completion": "Print a shell's completion script.",

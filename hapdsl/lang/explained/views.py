@@ -52,4 +52,5 @@ VIEWS: dict[str, Explanation] = {
         "hapdsl explore other.trace.json plan.hap",
         "hapdsl run plan.hap --trace plan.trace.json && hapdsl explore plan.trace.json plan.hap",
     ),
+    "HAP822": Explanation("no language server", "`hapdsl lsp` speaks with editors through pygls, an optional part.", "hapdsl lsp", "pip install 'hapdsl[lsp]'"),
 }

@@ -1,0 +1,170 @@
+"""What editors ask of a text: diagnostics, words about a name, where it is made, renaming, formatting, fixes. No protocol here (`lsp`).
+
+Lines and columns count from 1, as everywhere; a span is (line, column, end column) of one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hapdsl.explore.analyse import analyse, formatted
+from hapdsl.explore.describe import describe
+from hapdsl.explore.desk import Desk
+from hapdsl.explore.inspecting import inspect
+from hapdsl.explore.names import NAME, definition, fix_of, name_at
+from hapdsl.explore.protocol import analysis_from
+from hapdsl.explore.state import Analysis, Document
+from hapdsl.explore.state import Finding as Found
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import HapError
+
+Object = dict[str, Any]
+Span = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What goes in the place of a span."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True)
+class Action:
+    """A fix with its title, and the finding that it is for."""
+
+    title: str
+    finding: Found
+    edit: Edit
+
+
+class Language:
+    """One server's knowledge of the texts that are open."""
+
+    def __init__(self) -> None:
+        self.desk = Desk()
+        self.documents: dict[str, Document] = {}
+
+    def open(self, path: str, text: str) -> Document:
+        """Take a text, look at it, and keep both."""
+        document = self.documents.setdefault(path, Document(path, ""))
+        document.edit(text, by_hand=False)
+        document.accept(self._analysis(path, text, document.version))
+        return document
+
+    def close(self, path: str) -> None:
+        self.documents.pop(path, None)
+
+    def _analysis(self, path: str, text: str, version: int) -> Analysis:
+        return analysis_from(analyse(text, path, None, self.desk, version), version)
+
+    def findings(self, path: str) -> tuple[Found, ...]:
+        return self.documents[path].findings
+
+    def hover(self, path: str, line: int, column: int) -> str | None:
+        """Words about a place: in a program all of the inspector's, in a model the tensor's shape and class."""
+        document = self.documents[path]
+        program = document.program_at(line)
+        if program is not None:
+            request = {"path": path, "version": document.version, "text": document.text, "program": program.name, "line": line}
+            facts: Object | None
+            try:
+                facts = inspect(self.desk, request)
+            except HapError:
+                facts = None
+            words = "".join(w for w, _ in describe(document, None, line, facts)).strip()
+            return words or None
+        return self._of_model(document, path, line, column)
+
+    def _of_model(self, document: Document, path: str, line: int, column: int) -> str | None:
+        name = name_at(document.text.split("\n")[line - 1], column - 1)
+        bench = self.desk.reading({"path": path, "version": document.version, "text": document.text}).bench
+        if not name or bench is None:
+            return None
+        model = next((b for b in bench.bundle.of_main(nodes.Model) if b.span.line <= line <= b.span.end_line), None)
+        if model is None or not isinstance(model, nodes.Model):
+            return None
+        try:
+            graph = bench.graph(model.name)
+        except HapError:
+            return None
+        found = [t for n, t in graph.tensors.items() if n == graph.resolve(name) or n.endswith(f".{name}")]
+        if not found:
+            return None
+        dims = ", ".join(f"{n} {c}" if c else str(n) for n, c in zip(found[0].shape, found[0].classes or [None] * len(found[0].shape), strict=False))
+        more = f", and {len(found) - 1} more of this name" if len(found) > 1 else ""
+        return f"{found[0].name}: {found[0].dtype}[{dims}], {found[0].kind}{more}"
+
+    def definition(self, path: str, line: int, column: int) -> tuple[int, int] | None:
+        """Where the name at a place is made, in this text."""
+        document = self.documents[path]
+        name = name_at(document.text.split("\n")[line - 1], column - 1)
+        return definition(document.text, name, line, document.program_at(line)) if name else None
+
+    def format(self, path: str) -> str | None:
+        """The text as `fmt` prints it; None where it doesn't parse."""
+        return formatted(self.documents[path].text, path).get("text")
+
+    def actions(self, path: str, first: int, last: int) -> list[Action]:
+        """The fixes for findings in some lines."""
+        document = self.documents[path]
+        rows = document.text.split("\n")
+        found = []
+        for f in document.findings:
+            fix = fix_of(f, rows[f.line - 1]) if f.here and first <= f.line <= last else None
+            if fix is not None:
+                found.append(Action(f"write {fix.text}", f, Edit((f.line, fix.start + 1, fix.end + 1), fix.text)))
+        return found
+
+    # -- renaming ---------------------------------------------------------------------------
+
+    def rename(self, path: str, line: int, column: int, new: str) -> list[Edit]:
+        """Every place of a name gets another: of a tensor in its model and the programs for it (gradients and state with it), of a block in
+        the whole file. Raises ValueError with words where the text would mean something else, or nothing any more."""
+        document = self.documents[path]
+        rows = document.text.split("\n")
+        old = name_at(rows[line - 1], column - 1).lstrip(".").split(".")[0]
+        if not old:
+            raise ValueError("there is no name here")
+        if not NAME.fullmatch(new) or "." in new:
+            raise ValueError(f"'{new}' can't be a name")
+        edits = [Edit((n, c, c + len(old)), new) for n, c in self._places(document, path, line, old)]
+        changed = apply(document.text, edits)
+        before = sum(f.is_error for f in document.findings)
+        after = self._analysis(path, changed, -1)
+        if sum(f.is_error for f in after.findings) > before:
+            first = next(f for f in after.findings if f.is_error)
+            raise ValueError(f"'{old}' can't be '{new}': {first.code} {first.message}")
+        return edits
+
+    def _places(self, document: Document, path: str, line: int, old: str) -> Iterator[tuple[int, int]]:
+        rows = document.text.split("\n")
+        bench = self.desk.reading({"path": path, "version": document.version, "text": document.text}).bench
+        items = list(bench.bundle.main.tree.items) if bench is not None else []
+        blocks = {b.name: b for b in items if isinstance(b, nodes.Model | nodes.Cluster | nodes.Program | nodes.Def | nodes.Op)}
+        if old in blocks:
+            ranges = [(1, len(rows))]
+        else:
+            here = next((b for b in items if b.span.line <= line <= b.span.end_line), None)
+            model = here.model if isinstance(here, nodes.Program) else here.name if isinstance(here, nodes.Model) else None
+            own = [b for b in items if b is here or (isinstance(b, nodes.Model) and b.name == model) or (isinstance(b, nodes.Program) and b.model == model)]
+            ranges = [(b.span.line, b.span.end_line) for b in own] or [(line, line)]
+        for first, last in ranges:
+            for number in range(first, last + 1):
+                code = rows[number - 1].partition("#")[0]
+                for m in NAME.finditer(code):
+                    shift = 1 if m[0].startswith(".") else 0
+                    if m[0].lstrip(".").split(".")[0] == old:
+                        yield number, m.start() + 1 + shift
+
+
+def apply(text: str, edits: list[Edit]) -> str:
+    """The text after some edits."""
+    rows = text.split("\n")
+    for edit in sorted(edits, key=lambda e: (e.span[0], -e.span[1])):
+        line, start, end = edit.span
+        rows[line - 1] = rows[line - 1][: start - 1] + edit.text + rows[line - 1][end - 1 :]
+    return "\n".join(rows)

@@ -1,0 +1,135 @@
+"""Editor support: the lexer, what the language server knows, and the server itself over its pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from lsprotocol import types as lsp
+from pygls.lsp.client import LanguageClient
+from pygments.lexers import get_lexer_by_name
+from pygments.token import Comment, Keyword, Name
+
+from hapdsl.commands.lsp import command
+from hapdsl.explore.language import Language, apply
+from hapdsl.explore.lexer import HapLexer
+from hapdsl.explore.workers import environment
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.parse import parse
+from hapdsl.lang.print import to_text
+from hapdsl.lang.resources import programs_folder
+from hapdsl.workbench import Workbench
+
+from .conftest import FILES
+
+TEXT = (FILES / "small.hap").read_text()
+
+
+@pytest.fixture
+def language() -> Language:
+    found = Language()
+    found.open("small.hap", TEXT)
+    return found
+
+
+def at(words: str, text: str = TEXT) -> tuple[int, int]:
+    """Line and column of some words."""
+    before = text[: text.index(words)]
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+def test_the_lexer_loses_nothing() -> None:
+    for file in (*sorted(programs_folder().rglob("*.hap")), FILES / "small.hap"):
+        text = file.read_text()
+        assert "".join(value for _, value in HapLexer(ensurenl=False, stripnl=False).get_tokens(text)) == text
+    tokens = list(HapLexer().get_tokens("model m { # [/x]\n    z@S(0) = all_gather(z@R)\n}"))
+    assert (Keyword, "model") in tokens and (Comment.Single, "# [/x]") in tokens
+    assert (Name.Function.Magic, "all_gather") in tokens and (Keyword.Constant, "S(0)") in tokens
+    try:
+        assert isinstance(get_lexer_by_name("hap"), HapLexer)
+    except Exception as problem:  # an environment that was installed before the entry point
+        assert type(problem).__name__ == "ClassNotFound"
+
+
+def test_hover_tells_triple_and_shapes(language: Language) -> None:
+    words = language.hover("small.hap", *at("z@S(0)       = matmul"))
+    assert words is not None and "{h@S(0), w2@R} matmul {z@S(0)}" in words and "f32[256 batch, 10 classes]" in words
+    assert language.hover("small.hap", *at("h = relu")) == "h: f32[256 batch, 1024 hidden], value"
+    assert language.hover("small.hap", 1, 1) is None
+
+
+def test_definitions_and_fixes(language: Language) -> None:
+    line, column = at("relu(a@S(0))")
+    assert language.definition("small.hap", line, column + 5) == at("a@S(0)       = add")
+    language.open("small.hap", TEXT.replace("for mlp on box", "for mpl on box", 1))
+    line, _ = at("program mixed")
+    (action,) = language.actions("small.hap", line, line)
+    assert action.title == "write mlp" and apply(language.documents["small.hap"].text, [action.edit]) == TEXT
+    assert language.actions("small.hap", 1, 2) == []
+
+
+def test_renaming_keeps_what_the_text_means(language: Language) -> None:
+    edits = language.rename("small.hap", *at("h = relu"), "hid")
+    text = apply(TEXT, edits)
+    assert "hid = relu(a)" in text and "hid.grad@S(0)  = matmul_nt" in text and "z@S(1) = matmul(hid@R" in text and "hidden" in text
+    before, after = (Workbench("s.hap", t) for t in (TEXT, text))
+    assert after.cost(after.program("mixed"))[2].sync_s == before.cost(before.program("mixed"))[2].sync_s
+    assert "program mixed for net on box" in apply(TEXT, language.rename("small.hap", *at("mlp(batch"), "net"))
+    for new, says in (("z", "can't be 'z'"), ("2x", "can't be a name"), ("a.b", "can't be a name")):
+        with pytest.raises(ValueError, match=says):
+            language.rename("small.hap", *at("h = relu"), new)
+
+
+def test_a_server_answers_an_editor(tmp_path: Path) -> None:
+    file = Path(shutil.copy(FILES / "small.hap", tmp_path / "small.hap"))
+    uri = file.as_uri()
+
+    async def work() -> None:
+        client = LanguageClient("test", "1")
+        heard: asyncio.Queue[lsp.PublishDiagnosticsParams] = asyncio.Queue()
+
+        @client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+        def told(params: lsp.PublishDiagnosticsParams) -> None:
+            heard.put_nowait(params)
+
+        await client.start_io(sys.executable, "-m", "hapdsl", "lsp", env=environment())
+        try:
+            await client.initialize_async(lsp.InitializeParams(capabilities=lsp.ClientCapabilities()))
+            client.initialized(lsp.InitializedParams())
+            broken = TEXT.replace("for mlp on box", "for mpl on box", 1)
+            client.text_document_did_open(lsp.DidOpenTextDocumentParams(lsp.TextDocumentItem(uri, "hap", 1, broken)))
+            found = (await heard.get()).diagnostics
+            assert found[0].code == "HAP242" and "is it mlp?" in found[0].message
+            name = lsp.TextDocumentIdentifier(uri)
+            (action,) = await client.text_document_code_action_async(lsp.CodeActionParams(name, found[0].range, lsp.CodeActionContext(found)))
+            assert action.edit.changes[uri][0].new_text == "mlp"
+            messy = TEXT.replace("h = relu(a)", "h=relu( a )")
+            changed = lsp.DidChangeTextDocumentParams(lsp.VersionedTextDocumentIdentifier(2, uri), [lsp.TextDocumentContentChangeWholeDocument(messy)])
+            client.text_document_did_change(changed)
+            assert not (await heard.get()).diagnostics
+            line, column = at("z@S(0)       = matmul")
+            place = lsp.Position(line - 1, column - 1)
+            hover = await client.text_document_hover_async(lsp.HoverParams(name, place))
+            assert "{h@S(0), w2@R} matmul {z@S(0)}" in hover.contents.value
+            (edit,) = await client.text_document_formatting_async(lsp.DocumentFormattingParams(name, lsp.FormattingOptions(4, True)))
+            assert edit.new_text == to_text(parse(messy))
+            target = await client.text_document_definition_async(lsp.DefinitionParams(name, lsp.Position(line - 1, column + 22)))
+            assert target.range.start.line + 1 == at("h@S(0)       = relu")[0]
+            renamed = await client.text_document_rename_async(lsp.RenameParams(name, place, "logits"))
+            assert len(renamed.changes[uri]) >= 8
+            await client.shutdown_async(None)
+        finally:
+            client.exit(None)
+            await client.stop()
+
+    asyncio.run(asyncio.wait_for(work(), 100))
+
+
+def test_without_pygls_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygls", None)
+    done = CliRunner().invoke(command, [])
+    assert isinstance(done.exception, HapError) and done.exception.diagnostics[0].code == "HAP822"
