@@ -147,6 +147,8 @@ def starting(move: Move, step: Step, under: dict[int, Any], number: int) -> Act:
     drops = tuple(d for d in step.drops if d not in step.outputs)
 
     def act(store: Store) -> None:
+        for other in under.values():
+            other.poll()
         under[number] = move.start([store[slot] for slot in inputs])
         for slot in drops:
             store[slot] = None

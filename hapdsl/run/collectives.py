@@ -47,6 +47,12 @@ class Flight(Generic[T]):
         except StopIteration as end:
             self._handle, self._result = None, end.value
 
+    def poll(self) -> None:
+        """Take the result if it has arrived, so that the messages' memory is free for others. Not for flights of several phases: what they
+        start, all ranks must start in one order."""
+        if self._handle is not None and self._handle.is_completed():
+            self.wait()
+
     def wait(self) -> T:
         """The result, when it is there."""
         while self._handle is not None:
@@ -60,6 +66,9 @@ class Several:
 
     def __init__(self, handles: Sequence[Any]) -> None:
         self.handles = handles
+
+    def is_completed(self) -> bool:
+        return all(handle.is_completed() for handle in self.handles)
 
     def wait(self) -> None:
         for handle in self.handles:
@@ -85,14 +94,18 @@ def all_gather(mine: Tensor, lengths: Sequence[int], group: Group, method: str) 
         return [mine if i == group.me else mine.new_empty(n) for i, n in enumerate(lengths)]
     if method == "hierarchical" and group.levels is not None:
         return (yield from levels.all_gather(mine, lengths, group.levels, all_gather))
-    return (yield from (_gather_grouped if method == "grouped" else _gather_padded)(mine, lengths, group))
+    phases = (_gather_grouped if method == "grouped" else _gather_padded)(mine, lengths, group)
+    del mine
+    return (yield from phases)
 
 
 def _gather_padded(mine: Tensor, lengths: Sequence[int], group: Group) -> Phases[list[Tensor]]:
     longest = max(lengths)
-    found = list(mine.new_empty(group.size * longest).split(longest))
-    yield group.backend.all_gather(found, mine if mine.numel() == longest else padded([mine], longest), group.handle)
-    return [part[:n] for part, n in zip(found, lengths, strict=True)]
+    rows = mine.new_zeros(group.size, longest)
+    rows[group.me, : mine.numel()] = mine
+    del mine
+    yield group.backend.all_gather(list(rows), rows[group.me], group.handle)
+    return [row[:n] for row, n in zip(rows, lengths, strict=True)]
 
 
 def _gather_grouped(mine: Tensor, lengths: Sequence[int], group: Group) -> Phases[list[Tensor]]:
@@ -103,8 +116,7 @@ def _gather_grouped(mine: Tensor, lengths: Sequence[int], group: Group) -> Phase
 
 def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], group: Group, method: str) -> Phases[Tensor]:
     """This rank's part of the sum; `parts[j]`, `lengths[j]` long, is this rank's contribution to rank j's."""
-    for part, length in zip(parts, lengths, strict=True):
-        _expect(part, length)
+    _expect_all(parts, lengths)
     if group.size == 1 or not any(lengths):
         return parts[group.me]
     if method == "hierarchical" and group.levels is not None:
@@ -117,16 +129,18 @@ def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], group: Group
 
 def _scatter_padded(parts: Sequence[Tensor], lengths: Sequence[int], group: Group) -> Phases[Tensor]:
     longest = max(lengths)
-    mine = parts[0].new_empty(longest)
-    yield group.backend.reduce_scatter(mine, padded(parts, longest), group.handle)
+    rows = padded(parts, longest)  # named, so that it is there until the result is
+    mine = rows.view(group.size, longest)[group.me]  # in its place: it has been read before it is written
+    if isinstance(parts, list):
+        parts.clear()  # they are in the rows
+    yield group.backend.reduce_scatter(mine, rows, group.handle)
     return mine[: lengths[group.me]]
 
 
 def all_to_all(parts: Sequence[Tensor], lengths: Sequence[Sequence[int]], group: Group) -> Phases[list[Tensor]]:
     """What each rank has for this one; `parts[j]` is for rank j, and `lengths[i][j]` what rank i has for rank j."""
     me = group.me
-    for part, length in zip(parts, lengths[me], strict=True):
-        _expect(part, length)
+    _expect_all(parts, lengths[me])
     sends = [0 if j == me else n for j, n in enumerate(lengths[me])]
     receives = [0 if i == me else row[me] for i, row in enumerate(lengths)]
     crossing = any(n for i, row in enumerate(lengths) for j, n in enumerate(row) if i != j)
@@ -142,6 +156,11 @@ def all_to_all(parts: Sequence[Tensor], lengths: Sequence[Sequence[int]], group:
 def _each(start: Callable[[Tensor, int, Any], Any], parts: Sequence[Tensor], group: Group) -> Several:
     """`start` for each part that holds anything, with the rank it belongs to; all under way at once."""
     return Several([start(p, rank, group.handle) for p, rank in zip(parts, group.ranks, strict=True) if p.numel()])
+
+
+def _expect_all(parts: Sequence[Tensor], lengths: Sequence[int]) -> None:
+    for part, length in zip(parts, lengths, strict=True):
+        _expect(part, length)
 
 
 def _expect(buffer: Tensor, length: int) -> None:

@@ -122,14 +122,15 @@ class Move:
     def unpack(self, messages: Iterable[tuple[Sequence[Part], Tensor]], bundle: Bundle) -> Fresh:
         """Lay the blocks of each message where they belong.
 
-        A message that is one whole operand is taken as it came; of several, each gets memory of its own, so that it can end by itself.
+        A message that is one whole operand is taken as it came; where there is more in its memory, the operand gets memory of its own, so that it can
+        end by itself.
         """
         fresh: Fresh = {}
         for parts, message in messages:
             blocks = message.split([p.length for p in parts]) if parts else ()
             for part, block in zip(parts, blocks, strict=True):
                 k = part.operand
-                if part.shape == self.targets[k] and len(parts) == 1:
+                if part.shape == self.targets[k] and block.untyped_storage().nbytes() == block.nbytes:
                     fresh[k] = block.view(part.shape)
                     continue
                 if k not in fresh:
@@ -153,6 +154,12 @@ class Under:
         self, move: Move, device: torch.device, flights: Sequence[Flight[Fresh]], made: Fresh | None = None
     ) -> None:
         self.move, self.device, self.flights, self.made = move, device, flights, made or {}
+
+    def poll(self) -> None:
+        """Unpack what has arrived already."""
+        if not self.move.phased:
+            for flight in self.flights:
+                flight.poll()
 
     def finish(self) -> list[Tensor]:
         """Wait; returns the operands as this rank holds them afterwards."""
