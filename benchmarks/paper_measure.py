@@ -27,7 +27,7 @@ from hapdsl.search.planner import plan
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.shares import Shares, proportional
 from hapdsl.theory.rules import Rule
-from hapdsl.virtual import planned
+from hapdsl.virtual import plan_over
 from hapdsl.workbench import Workbench
 
 Found = dict[str, Any]
@@ -51,7 +51,7 @@ def point(case: Case, seconds: float | None = SECONDS, gap: float = GAP) -> Foun
     block, cluster = of_size(case.testbed, case.devices, case.nodes == VIRTUAL)
     started = time.process_time()
     if cluster.virtual:
-        found = planned(plan(graph, cluster.outer(), time_limit=seconds, gap=gap), cluster)
+        found = plan_over(graph, cluster, time_limit=seconds, gap=gap)
         best, on = found, None
     else:
         found = plan(graph, cluster, time_limit=seconds, gap=gap)

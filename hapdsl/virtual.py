@@ -6,14 +6,16 @@ A program of one axis on such a cluster has a share for each node. What is price
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapdsl.check.expand import expand
 from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.cost.methods import with_cheapest_methods
 from hapdsl.graph.program import Program
+from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
 
 if TYPE_CHECKING:
@@ -36,6 +38,27 @@ def spread(program: Program, cluster: Cluster | None) -> Program:
     if cluster is None or not cluster.virtual or len(program.layout.mesh) > 1:
         return program
     return with_cheapest_methods(expand(program, cluster.node_speeds()), cluster)
+
+
+def plan_over(graph: TrainingGraph, cluster: Cluster, *, time_limit: float | None = None, **wishes: Any) -> Plan:
+    """The best plan on a cluster, over its nodes where these are virtual devices. `wishes` are those of `hapdsl.search.planner.plan`, and so are the errors.
+
+    Over nodes there are two searches, one that prices lines with what nodes do inside for them and one without, and the better expansion is the plan: what is
+    cut for free among nodes may need a message within, and what several lines need within is sent once, which prices of lines don't know.
+    """
+    from hapdsl.search.planner import plan
+
+    if not cluster.virtual:
+        return plan(graph, cluster, time_limit=time_limit, **wishes)
+    started = time.monotonic()
+    found = planned(plan(graph, cluster.outer(), time_limit=time_limit, **wishes), cluster)
+    left = None if time_limit is None else time_limit - (time.monotonic() - started)
+    if (left is not None and left <= 0) or (wishes.get("cancelled") or (lambda: False))():
+        return found
+    outside = replace(cluster.outer(), within=None)
+    other = planned(plan(graph, outside, time_limit=left, **{**wishes, "baselines": False, "progress": None}), cluster)
+    better = other if other.cost_s < found.cost_s * (1 - 1e-9) and other.cost.fits else found
+    return replace(better, baselines=found.baselines, search_s=time.monotonic() - started, nodes=found.nodes + other.nodes)
 
 
 def planned(found: Plan, cluster: Cluster) -> Plan:

@@ -17,7 +17,7 @@ from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import indented, percent, shares, table
 from hapdsl.lang.amounts import in_bytes, in_seconds
-from hapdsl.lang.files import write_file
+from hapdsl.lang.files import keep_tables, write_file
 
 if TYPE_CHECKING:
     from hapdsl.cluster import Cluster
@@ -84,7 +84,7 @@ def command(
     from hapdsl.search.complete import complete
     from hapdsl.search.fewer import plan_or_fewer
     from hapdsl.standalone import standalone
-    from hapdsl.virtual import planned
+    from hapdsl.virtual import plan_over, planned
     from hapdsl.workbench import Workbench
 
     bench = Workbench(file)
@@ -112,16 +112,16 @@ def command(
             "progress": progress,
             "cancelled": stop.is_set,
         }
-        seen = hardware.outer() if hardware.virtual else hardware
         if tree is not None:
-            found = complete(bench.checked(tree, cluster), tree, seen, **wishes)
+            found = complete(bench.checked(tree, cluster), tree, hardware.outer() if hardware.virtual else hardware, **wishes)
+            found = planned(found, hardware) if hardware.virtual else found
+        elif hardware.virtual:
+            found = plan_over(graph, hardware, name=f"{node.name}_plan", **wishes)
         else:
             smaller = () if all_devices else fewer(block, hardware)
-            found, on = plan_or_fewer(graph, seen, smaller, name=f"{node.name}_plan", **wishes)
+            found, on = plan_or_fewer(graph, hardware, smaller, name=f"{node.name}_plan", **wishes)
             if on is not None:
                 block, hardware, left_out = on.block, on.cluster, on.left_out
-        if hardware.virtual:
-            found = planned(found, hardware)
     found.program.model_args = values
     found.program.cluster = block.name
     text = standalone(bench, write(found.program, unroll), block, f"planned for the {objective} objective")
@@ -133,6 +133,7 @@ def command(
     words = _words(found, hardware, instructions, tree is not None, left_out)
     if output is not None:
         write_file(Path(output), text)
+        keep_tables([source.path for source in bench.bundle.sources], Path(output))
         out.data(result, words + f"\nwritten to {output}")
     elif out.json:
         out.data({**result, "text": text})

@@ -31,8 +31,8 @@ def swept(
     objective: str,
 ) -> int:
     """Sweep the programs of a file, and plans for its model. Returns the exit status."""
-    from hapdsl.search.planner import plan
     from hapdsl.sweep import read_range, sweep
+    from hapdsl.virtual import plan_over
 
     trees = [bench.program(name)] if name is not None else bench.programs()
     if name is None:
@@ -49,7 +49,7 @@ def swept(
             node = bench.model(model)
             graph = bench.graph(node.name, read_settings(node, settings))
         out.say(f"planning at {over.name} = {over.written(_value(there, over.name))}") if not out.json else None
-        return plan(graph, there, objective=objective, name="plan").program
+        return plan_over(graph, there, objective=objective, name="plan").program
 
     result = sweep(cluster, over, points, programs, None if name is not None else make, objective)
     out.data(_object(cluster, result, objective), _words(cluster, result))

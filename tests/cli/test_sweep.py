@@ -96,3 +96,18 @@ def test_words(hapdsl: Run, tmp_path: Path) -> None:
 def test_what_can_t_be_swept(arguments: tuple[str, ...], code: str, hapdsl: Run, tiny: Path) -> None:
     found = hapdsl("cost", tiny, *arguments, "--json")
     assert (found.status, found.codes) == (2, [code])
+
+
+def test_over_virtual_devices_plans_are_those_of_plan(hapdsl: Run, tmp_path: Path) -> None:
+    """Where nodes are virtual devices, what is planned along the way keeps to them as `plan` does."""
+    node = "    node host = 1 * quick, 1 * slow over { bandwidth = 1 GB/s, latency = 1 us }\n"
+    text = TINY.replace(node, node + "    network 2 * host virtual over { bandwidth = BAND, latency = 10 us }\n")
+    low, high = (tmp_path / f"{name}.hap" for name in ("low", "high"))
+    low.write_text(text.replace("BAND", "1 MB/s"))
+    high.write_text(text.replace("BAND", "1 GB/s"))
+    found = hapdsl("cost", low, "--sweep", "network=1MB/s..1GB/s", "--points", "3", "--json").object
+    for at, there in ((0, low), (-1, high)):
+        planned = hapdsl("plan", there, "--json").object
+        best = min(found["plans"], key=lambda p: p["seconds"][at])
+        assert best["seconds"][at] <= planned["cost_s"] * 1.01
+        assert planned["cost_s"] < 1.3 * best["seconds"][at]
