@@ -19,6 +19,18 @@ from hapdsl.run.heartbeat import BEAT_S, FIRST_S, Beat, Pulse, another, lost
 Fatal = Callable[[HapError], None]  # says what is wrong and ends the process; called from a thread
 
 
+def enter(backend: str, timeout_s: float) -> None:
+    """Join the process group that torchrun's environment describes; `timeout_s` is for one collective.
+
+    Each of torchrun's attempts has keys of its own: it may keep the store, and with it the addresses of ranks that have ended.
+    """
+    limit = timedelta(seconds=timeout_s)
+    store, rank, ranks = next(iter(dist.rendezvous("env://", timeout=limit)))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    own = dist.PrefixStore(f"hapdsl/{attempt}", store)
+    dist.init_process_group(backend, store=own, rank=rank, world_size=ranks, timeout=limit)
+
+
 @contextmanager
 def guarded(fatal: Fatal | None = None) -> Iterator[None]:
     """Within it, with the process group up, a rank that is stopped or cut off ends all ranks."""

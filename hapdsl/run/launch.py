@@ -168,6 +168,7 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     reporter = Reporter(pipe, setting.parent)
+    threading.Thread(target=_mind, args=(setting.parent,), name="parent", daemon=True).start()
     try:
         if setting.enter is not None:
             setting.enter(setting.rank)
@@ -206,8 +207,17 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
     pipe.close()
 
 
+def _mind(parent: int) -> None:
+    """End this rank when who started it is gone: it may wait for a port, a store or a collective, and holds the folder of its checkpoints.
+
+    That its pipe is closed doesn't say so: ranks that were forked after it hold the other end too.
+    """
+    while os.getppid() == parent:
+        time.sleep(BEAT_S / 2)
+    os._exit(1)
+
+
 def _orphaned(parent: int) -> None:
-    """End this rank if who started it is gone: it may wait in a collective, and holds the folder of its checkpoints."""
     if os.getppid() != parent:
         os._exit(1)
 

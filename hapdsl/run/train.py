@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Set
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +26,7 @@ from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.course import Course, Passage, course, reserved
 from hapdsl.run.data import Feed, Made, open_feed
 from hapdsl.run.distributed import Rank
-from hapdsl.run.guarded import guarded
+from hapdsl.run.guarded import enter, guarded
 from hapdsl.run.how import How
 from hapdsl.run.initial import Initial, initial
 from hapdsl.run.launch import is_lost_peer, launch, outer_rank
@@ -189,7 +188,7 @@ def _under_torchrun(job: Job, gathered: Gathered, timeout_s: float) -> bool:
             help=f"torchrun must start {devices} in all",
         )
     backend.device()
-    dist.init_process_group(backend.torch_name, timeout=timedelta(seconds=timeout_s))
+    enter(backend.torch_name, timeout_s)
     try:
         with torch.no_grad(), guarded():
             work(gathered, job)
@@ -203,7 +202,8 @@ def _under_torchrun(job: Job, gathered: Gathered, timeout_s: float) -> bool:
     except RuntimeError as problem:
         if not is_lost_peer(problem):
             raise
-        words = f"rank {dist.get_rank()} has lost another one: {str(problem).splitlines()[0]}"
+        reason = str(problem).splitlines()[0].rpartition("] ")[2].split(". ")[0]
+        words = f"rank {dist.get_rank()} has lost another one: {reason}"
         raise error("HAP720", words, help="what that one said, or torchrun says of it, is the cause", status=1) from None
     finally:
         dist.destroy_process_group()

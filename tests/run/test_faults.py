@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import resource
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -95,6 +97,29 @@ def test_a_job_that_is_stopped_and_continued_as_a_whole_goes_on():
     pulse._seen[1] = (pulse._seen[1][0], pulse._seen[1][1] - 60)  # but now only one is silent
     assert pulse.silent() == 1
     pulse.close()
+
+
+def test_ranks_whose_parent_dies_before_they_have_met(tmp_path, monkeypatch):
+    """They wait for a port that nobody will tell; each pipe's other end is held by the ranks that were forked after it, too."""
+    pids = tmp_path / "pids"
+
+    def dies(*arguments, is_master, **named):
+        own = os.getpid()
+        pids.write_text(Path(f"/proc/{own}/task/{own}/children").read_text())
+        os.kill(own, signal.SIGKILL)
+
+    parent = os.fork()
+    if parent == 0:
+        monkeypatch.setattr(dist, "TCPStore", dies)
+        try:
+            launch.launch(works, 3, (-1, 0), method="fork")
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(parent, 0)[1]) == -signal.SIGKILL
+    ranks, until = pids.read_text().split(), time.monotonic() + 8
+    while (left := [pid for pid in ranks if os.path.exists(f"/proc/{pid}")]) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert len(ranks) == 3 and not left
 
 
 class Proxy:
@@ -261,3 +286,17 @@ def test_a_rank_that_is_stopped_under_torchrun(tmp_path, monkeypatch):
     assert statuses[0] == 1 and statuses[2] == -signal.SIGKILL and 0 not in statuses
     assert "HAP760" in said[0] and "process 2" in said[0] and "stopped, or cut off" in said[0]
     assert not said[1].strip() and not said[3].strip(), said
+
+
+def test_torchrun_starts_the_ranks_again(tmp_path, monkeypatch):
+    """Its agent keeps the store, and with it the addresses of ranks that have ended; the same command line goes on from the newest checkpoint."""
+    agent = dist.TCPStore("127.0.0.1", 0, 4, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    file = str(programs_folder() / "plans" / "mlp_zero.hap")
+    where, places = str(tmp_path / "c"), [(0, k) for k in range(4)]
+    for attempt, last in ((0, "3"), (1, "5")):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(attempt))
+        arguments = ["run", file, "--checkpoint", where, "--steps", last, "--json"]
+        assert as_torchrun_does(arguments, places, agent.port, tmp_path / "said") == [0, 0, 0, 0]
+    found = json.loads((tmp_path / "said.0").read_text())
+    assert found["first_step"] == 4 and found["resumed"] == f"{where}/step-00000003" and steps(tmp_path / "c") == [3, 5]
