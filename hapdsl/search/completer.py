@@ -14,14 +14,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Program
 from hapdsl.search.alternatives import Alternatives
 from hapdsl.search.clock import Clock
-from hapdsl.search.complete import Decision, contradiction, restrict
+from hapdsl.search.complete import Decision, contradiction, restrict, written
 from hapdsl.search.eliminate import eliminate
 from hapdsl.search.pairs import Pair, Pairs
 from hapdsl.search.planner import PROOF_LEAVES, ROUND_WORK
 from hapdsl.search.prices import Pricing, cutting_planes
+from hapdsl.search.reorder import reordered
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.space import Space
 from hapdsl.search.spaces import Solved, Spaces
@@ -30,7 +32,7 @@ from hapdsl.search.structure import Structure
 
 @dataclass(frozen=True)
 class Completion:
-    """A program that keeps what was decided, its true cost, and a bound for such programs under its shares (seconds of the objective)."""
+    """A program that keeps what was decided, its true cost, and a bound for such programs under its shares, in any order (seconds of the objective)."""
 
     program: Program
     cost_s: float
@@ -68,9 +70,11 @@ class Completer:
             best, bound = self._further(spaces, solved, best, gap)
         if best is None:
             raise pairs.nothing([])
-        return Completion(
-            best.scheduler.program(best.choice, plan.program.name), best.seconds, min(bound, best.seconds)
-        )
+        program, pricer = best.scheduler.program(best.choice, plan.program.name), best.scheduler.pricer
+        program = reordered(program, pricer, objective, written(decided))
+        cost = evaluate(program, cluster, pricer)
+        seconds = cost.sync_s if objective == "sync" else cost.overlap_s
+        return Completion(program, seconds, min(bound, seconds))
 
     def _further(self, spaces: Spaces, solved: Solved, best: Pair | None, gap: float) -> tuple[Pair | None, float]:
         """With prices of its own, ways to save memory where that is short, and leaves in the order of the bound where the graph is small."""
@@ -87,8 +91,8 @@ class Completer:
         bound = max(known.bound, solved.pricing.bound)
         leaves = max(3, min(PROOF_LEAVES, ROUND_WORK // len(spaces.training.nodes)))
         if not _within(best, bound, gap) and not late():
-            better, proof = spaces.search(solved, leaves, gap, best)
-            best, bound = better or best, max(bound, proof)
+            better, _ = spaces.search(solved, leaves, gap, best)  # what that proves is for one order only
+            best = better or best
         return best, bound
 
 
