@@ -83,8 +83,9 @@ class Planned:
         `allow` names modules whose functions the text's operators may call. Raises HapError: HAP879 weights that don't fit, HAP718
         a torchrun with another number of processes than devices, HAP750 to HAP753 what is wrong with a checkpoint.
         """
-        start: dict[str, Tensor] = {}
-        if module is not None:
+        if module is None:
+            start = weights.from_tables(self.program.graph, self.tables)
+        else:
             start = weights.from_module(self.program.graph, module, self.tables)
         found = None if resume is None else find(resume)
         if found is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from hapdsl.commands.output import Output, json_option
+from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.files import write_file
 
 
@@ -45,7 +46,14 @@ def command(
 
     module = make(find(factory), factory)
     name = name or factory.rpartition(":")[2].rpartition(".")[2].lower()
-    found = import_module(module, example, name, loss, target, optimizer, f"imported from {factory}", ops)
+    wishes = (example, name, loss, target, optimizer, f"imported from {factory}", ops)
+    try:
+        found = import_module(module, *wishes)
+    except HapError:
+        if not any(b.is_meta for b in module.buffers()):
+            raise
+        # a table that the module fills in after making it has no values without a real module
+        found = import_module(make(find(factory), factory, weights=True), *wishes)
     result = {
         "model": found.model,
         "operators": found.operators,

@@ -11,7 +11,7 @@ from hapdsl.lang.diagnostics import error
 
 # Initialisers and their arguments, in order.
 INITS: Mapping[str, tuple[str, ...]] = {
-    "zeros": (), "ones": (), "constant": ("value",), "normal": ("std", "mean"), "uniform": ("bound",), "xavier": (),
+    "zeros": (), "ones": (), "constant": ("value",), "normal": ("std", "mean"), "uniform": ("bound",), "xavier": (), "table": (),
 }  # fmt: skip
 
 Init = tuple[str, Mapping[str, Any]]

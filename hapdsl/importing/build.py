@@ -74,6 +74,7 @@ class Builder(Layouts):
             if node.name in self.traced.names and isinstance(node.meta.get("val"), torch.Tensor):
                 self.env[node] = self.placeholder(node)
         elif node.op == "call_function":
+            self.look(node)
             if self.constants.has(node):
                 self.env[node] = self.constant(node)
             else:
@@ -83,6 +84,14 @@ class Builder(Layouts):
             values = [self.env[n] for n in found if isinstance(n, Node)]
             names = self.traced.outputs or [f"y{k}" for k in range(len(values))]
             self.known_outputs = [(n, v) for n, v in zip(names, values, strict=False) if isinstance(v, Value)]
+
+    def look(self, node: Node) -> None:
+        """Remember what a view looks at."""
+        if str(node.target) in VIEWS and node.all_input_nodes:
+            source = node.all_input_nodes[0]
+            apart = str(node.target) == GETITEM and source not in self.base  # outputs of one operator have memory of their own
+            if not apart:
+                self.base[node] = self.base.get(source, source)
 
     def placeholder(self, node: Node) -> Value | Constant:
         kind, name = self.traced.names[node.name]
@@ -133,11 +142,6 @@ class Builder(Layouts):
             self.dtype(node.meta["val"])
         in_place = _IN_PLACE.fullmatch(name)
         handler = self.handlers(plain_name(name, in_place))
-        if name in VIEWS and node.all_input_nodes:
-            source = node.all_input_nodes[0]
-            apart = name == GETITEM and source not in self.base  # outputs of one operator have memory of their own
-            if not apart:
-                self.base[node] = self.base.get(source, source)
         args = torch.fx.node.map_arg(node.args, self.env.get)
         kwargs = torch.fx.node.map_arg(node.kwargs, self.env.get)
         try:
@@ -198,12 +202,27 @@ class Builder(Layouts):
         found.tensor.statement.inner = False
         return found
 
+    def laid(self, owner: Any, piece: Piece, found: Any) -> Value | None:
+        """The owner with a new part."""
+        handler = self.handlers("hapdsl.laid")
+        return handler(self, self.here, owner, piece, found) if handler is not None else None
+
     def replace(self, node: Node, found: Any) -> None:
         """A change in place: who reads the changed tensor from here on reads the result. Refused where a view shares its memory."""
         target = node.all_input_nodes[0]
         owner = self.base.get(target, target)
         order = {n: k for k, n in enumerate(self.traced.graph.nodes)}
         shared = [n for n in (owner, *(v for v, o in self.base.items() if o is owner)) if n is not target]
+        piece = piece_of(target, owner) if target is not owner and owner.op != "placeholder" else None
+        if piece is not None:  # whoever reads the owner from here on reads it with its new part
+            read = [u for n in shared if n is not owner and not _whole(n, owner) for u in n.users]
+            laid = self.laid(self.env[owner], piece, found) if not any(order[u] > order[node] for u in read) else None
+            if laid is not None:
+                for n in (owner, *(n for n in shared if _whole(n, owner))):
+                    self.env[n] = laid
+                    self.constants.known[n] = False
+                self.env[target] = found
+                return
         read_later = any(order[u] > order[node] for n in shared for u in n.users)
         if read_later or owner.op == "placeholder":
             what = "an argument or parameter" if owner.op == "placeholder" else "a tensor that a view shares"
@@ -215,6 +234,38 @@ class Builder(Layouts):
                 "write the new value to a tensor of its own: y = x + 1, torch.where, torch.cat",
             )
         self.env[target] = found
+
+
+Piece = tuple[int, int, int, bool]  # dim, start, stop; is the dim gone?
+
+
+def piece_of(view: Node, owner: Node) -> Piece | None:
+    """What part of its owner a view is, None where it is more than one slice or selection of it."""
+    source = view.args[0]
+    if not (isinstance(source, Node) and _whole(source, owner)):
+        return None
+    extents, (d, *rest) = owner.meta["val"].shape, (*view.args[1:], 0)
+    if not isinstance(d, int) or not all(isinstance(r, int | None) for r in rest) or not len(extents):
+        return None
+    extent = int(extents[d])
+    numbers = [r for r in rest if isinstance(r, int | None)]
+    if str(view.target) == "aten.select.int":
+        start = (numbers[0] or 0) % extent
+        return d % len(extents), start, start + 1, True
+    if str(view.target) == "aten.slice.Tensor":
+        start, stop, step = slice(*numbers[:-1]).indices(extent)
+        return (d % len(extents), start, stop, False) if step == 1 and stop > start else None
+    return None
+
+
+def _whole(view: Node, owner: Node) -> bool:
+    """Is the view all of its owner, as `x[:]` is?"""
+    while view is not owner:
+        source = view.args[0] if view.args else None
+        if str(view.target) != "aten.slice.Tensor" or not isinstance(source, Node) or view.meta["val"].shape != source.meta["val"].shape:
+            return False
+        view = source
+    return True
 
 
 def plain_name(name: str, in_place: re.Match[str] | None) -> str:

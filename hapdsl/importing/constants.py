@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.fx import Node
 
 from hapdsl.importing.atoms import Dim
@@ -14,6 +15,11 @@ from hapdsl.importing.trace import Traced
 
 # What looks like a constant but must not be folded: it changes what it is given, or is drawn anew.
 _NEVER = ("aten.dropout", "aten.rand", "aten.bernoulli", "aten.batch_norm")
+
+
+# A tensor of one number, in a shape that another has or that is given: nothing of its content is read.
+FILLS = {"zeros": 0, "ones": 1, "empty": 0, "full": None}
+SHAPED = tuple(f"aten.{n}.default" for n in ("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like"))
 
 
 class NoValue(Exception):
@@ -48,14 +54,20 @@ class Constants:
     def _evaluate(self, node: Node) -> Any:
         if node.op == "placeholder":
             found = self.traced.held[self.traced.names[node.name][1]]
-            if found.is_meta:
+            if found.is_meta or isinstance(found, FakeTensor):
                 raise NoValue(self.traced.names[node.name][1])
             return found.detach().clone()
+        if str(node.target) in SHAPED:
+            shape, word = node.meta["val"], str(node.target).split(".")[1].removeprefix("new_").removesuffix("_like")
+            fill = node.args[-1] if word == "full" else FILLS[word]
+            return torch.full(shape.shape, fill, dtype=shape.dtype)  # type: ignore[arg-type]
         args = torch.fx.node.map_arg(node.args, self.value)
         kwargs = dict(torch.fx.node.map_arg(node.kwargs, self.value))
         if "device" in kwargs:
             kwargs["device"] = "cpu"
         args = tuple(torch.device("cpu") if isinstance(a, torch.device) else a for a in args)
+        if str(node.target) == "aten.view.default":  # traced over tensors that lay otherwise in memory
+            return torch.reshape(*args)  # type: ignore[arg-type]
         assert callable(node.target)
         return node.target(*args, **kwargs)
 

@@ -11,7 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from hapdsl.importing import example as examples
-from hapdsl.importing import on_declared, on_experts, on_images, on_layout, on_masks, on_matrices, on_numbers
+from hapdsl.importing import (
+    on_choices,
+    on_declared,
+    on_experts,
+    on_images,
+    on_layout,
+    on_losses,
+    on_masks,
+    on_matrices,
+    on_numbers,
+)
 from hapdsl.importing.build import Builder
 from hapdsl.importing.clean import clean
 from hapdsl.importing.handlers import HANDLERS
@@ -23,7 +33,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.print import to_text
 
-assert on_experts and on_images and on_masks and on_layout and on_matrices and on_numbers  # they fill the table of handlers
+assert on_choices and on_experts and on_images and on_losses and on_masks and on_layout and on_matrices and on_numbers  # they fill the table of handlers
 
 LOSSES: Mapping[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,

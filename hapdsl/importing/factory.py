@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -69,10 +69,11 @@ def without_weights() -> Iterator[None]:
         nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
-def make(factory: Any, spec: str) -> nn.Module:
-    """The factory's module, on the meta device. Raises HapError: HAP870 a factory that fails, HAP871 that returns none."""
+def make(factory: Any, spec: str, weights: bool = False) -> nn.Module:
+    """The factory's module, on the meta device unless its weights are wanted. Raises HapError: HAP870 a factory that fails, HAP871 that
+    returns none."""
     try:
-        with without_weights():
+        with nullcontext() if weights else without_weights():
             found = factory if isinstance(factory, nn.Module) else factory()
     except HapError:
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -240,6 +241,8 @@ class Layouts:
     def pointwise(self, op: str, values: Sequence[Value], dtype: str | None = None, **attributes: Any) -> Value:
         """A pointwise operator with broadcasting. The result is stored as its largest operand is, of several as one that is stored
         as the module sees it."""
+        if dtype is None:
+            values = self.promoted(values)
         values, dims = self.broadcast(values)
         needed = {id(a) for v in values for a in v.atoms}
         leader = max(values, key=lambda v: (len(v.atoms), same_layout(v.stored, v.dims), len(v.stored)))
@@ -253,6 +256,12 @@ class Layouts:
         operands = [self.stretched(v, layout) for v in values]
         made = dtype or next((v.dtype for v in values if v.dtype in FLOATS), values[0].dtype)
         return self.emit(op, operands, dims, layout, made, **attributes)
+
+    def promoted(self, values: Sequence[Value]) -> list[Value]:
+        """The values in one dtype, as torch promotes; operators of the theory don't."""
+        kinds = {name: dtype for dtype, name in DTYPES.items()}
+        wide = DTYPES[functools.reduce(torch.promote_types, [kinds[v.dtype] for v in values])]
+        return [v if v.dtype == wide else self.emit("cast", [v], v.dims, v.stored, wide, to=wide) for v in values]
 
     def stretched(self, value: Value, layout: Layout) -> Value:
         """The value laid out to be broadcast against `layout`: dims it lacks are 1, or left out in front."""

@@ -47,6 +47,8 @@ def conv2d(
         if pad == "same" and (window % 2 == 0 or s != 1):
             raise b.refuse('padding "same" of an even kernel or with a stride', "say how many pixels")
         pad = 0 if pad == "valid" else d * (window - 1) // 2
+    if isinstance(pad, list | tuple) and len(set(pad)) > 1:
+        x, pad = padded(b, x, [pad[1], pad[1], pad[0], pad[0]]), 0
     p = _one(b, pad, "padding")
     if groups == 1:
         b.tie(x.dims[1], k.dims[1])
@@ -55,6 +57,41 @@ def conv2d(
     dims = (x.dims[0], k.dims[0], h, w)
     made = b.emit("conv2d", [x, k], dims, dims, inner=True, **_set(stride=(s, 1), pad=(p, 0), groups=(groups, 1), dilation=(d, 1)))
     return made if bias is None else _along_channels(b, made, fresh(bias))
+
+
+@handles("aten.conv1d.default", "aten.conv1d.padding")
+def conv1d(b: Builder, node: Node, x: Value, k: Value, bias: Value | None = None, stride: Any = 1, pad: Any = 0, dilation: Any = 1, groups: int = 1) -> Value:
+    """As a convolution of images of one row; what is padded is padded before."""
+    s, d = _one(b, stride, "a stride"), _one(b, dilation, "a dilation")
+    reach = d * (size(k.dims[2]) - 1)
+    sides = [0, 0] if pad == "valid" else [reach // 2, reach - reach // 2] if pad == "same" else [_one(b, pad, "padding")] * 2
+    x = padded(b, x, sides)
+    if groups == 1:
+        b.tie(x.dims[1], k.dims[1])
+    x, k = fresh(x), fresh(k)
+    x = b.fits(replace(x, dims=(*x.dims[:2], (), x.dims[2])), (*x.dims[:2], (), x.dims[2]))
+    k = b.fits(replace(k, dims=(*k.dims[:2], (), k.dims[2])), (*k.dims[:2], (), k.dims[2]))
+    long = b.new_dim(1, int(node.meta["val"].shape[2]), True)
+    stored = (x.dims[0], k.dims[0], (), long)
+    made = b.emit("conv2d", [x, k], (x.dims[0], k.dims[0], long), stored, inner=True, **_set(stride=(s, 1), groups=(groups, 1), dilation=(d, 1)))
+    if bias is None:
+        return made
+    b.tie(made.dims[1], bias.dims[0])
+    bias = fresh(bias)
+    return b.pointwise("add", [fresh(made), replace(bias, dims=(bias.dims[0], ()))])
+
+
+def padded(b: Builder, x: Value, amounts: list[int]) -> Value:
+    """Zeros around the last dims: before and after, the last dim first."""
+    x = b.logical(fresh(x))
+    for k in range(len(amounts) // 2):
+        before, after = amounts[2 * k : 2 * k + 2]
+        d = len(x.dims) - 1 - k
+        if before or after:
+            made = b.new_dim(("padded", k), size(x.dims[d]) + before + after, True)
+            dims = (*x.dims[:d], made, *x.dims[d + 1 :])
+            x = b.emit("pad", [x], dims, dims, dim=d, before=before, after=after)
+    return x
 
 
 def _along_channels(b: Builder, x: Value, bias: Value) -> Value:
@@ -107,16 +144,20 @@ def upsample(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
 @handles("aten.max_pool2d.default", "aten.avg_pool2d.default")
 def pool(b: Builder, node: Node, x: Value, kernel: Any, stride: Any = (), pad: Any = 0, *rest: Any) -> Value:
     op = str(node.target).split(".")[1]
-    if (op == "max_pool2d" and rest[:1] not in ((), (1,), ([1, 1],))) or any(r is True for r in rest[: 2 if op == "max_pool2d" else 1][-1:]):
-        raise b.refuse(f"{op} with dilation or ceil_mode")
+    if op == "max_pool2d" and rest[:1] not in ((), (1,), ([1, 1],)):
+        raise b.refuse(f"{op} with dilation")
     if op == "avg_pool2d" and ((rest[1:2] == (False,) and _one(b, pad, "padding")) or rest[2:3] not in ((), (None,))):
         raise b.refuse("avg_pool2d that leaves its padding out of the count")
     window = _one(b, kernel, "a window")
     step = _one(b, stride, "a stride") if stride else window
+    around = _one(b, pad, "padding")
+    out = [(size(d) + 2 * around - window) // step + 1 for d in x.dims[2:]]
+    if list(node.meta["val"].shape[2:]) != out:
+        raise b.refuse(f"{op} with ceil_mode, where it makes a difference")
     x = b.logical(fresh(x))
     h, w = (b.new_dim(side, int(node.meta["val"].shape[2 + side]), True) for side in (0, 1))
     dims = (x.dims[0], x.dims[1], h, w)
-    return b.emit(op, [x], dims, dims, **_set(kernel=(window, 2), stride=(step, 2), pad=(_one(b, pad, "padding"), 0)))
+    return b.emit(op, [x], dims, dims, **_set(kernel=(window, 2), stride=(step, 2), pad=(around, 0)))
 
 
 @handles("aten.adaptive_avg_pool2d.default")

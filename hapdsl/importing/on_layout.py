@@ -168,11 +168,22 @@ def slice_(b: Builder, node: Node, x: Value, d: int = 0, start: int | None = 0, 
     start = max(0, (start or 0) + (extent if (start or 0) < 0 else 0))
     stop = extent if end is None else min(extent, end + (extent if end < 0 else 0))
     if step != 1:
-        raise b.refuse("a slice with a step", "take every second element by a reshape and a slice")
+        return _every(b, x, d, start, stop, step)
     if start == 0 and stop >= extent:
         return x
     result = b.new_dim("part", stop - start)
     return part(b, x, x.dims[d], start, stop, result, (*x.dims[:d], result, *x.dims[d + 1 :]))
+
+
+def _every(b: Builder, x: Value, d: int, start: int, stop: int, step: int) -> Value:
+    """Each so manieth element: one column of the dim seen as rows of `step`."""
+    extent = size(x.dims[d])
+    if extent % step or start >= step or stop <= extent - step + start:
+        raise b.refuse(f"a slice by steps of {step} of a dim of {extent}", "take steps that divide it, from beginning to end")
+    rows, columns = b.new_dim("rows", extent // step), b.new_dim("columns", step)
+    b.tie(x.dims[d], (*rows, *columns))
+    x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
+    return part(b, x, leaves(columns), start, start + 1, (), (*x.dims[:d], leaves(rows), *x.dims[d + 1 :]))
 
 
 @handles("aten.narrow.default")
@@ -266,6 +277,51 @@ def pad(b: Builder, node: Node, x: Value, amounts: Sequence[int], *rest: Any, va
             dims = (*x.dims[:d], made, *x.dims[d + 1 :])
             x = b.emit("pad", [x], dims, dims, dim=d, before=before, after=after, value=fill)
     return x
+
+
+@handles("aten.copy.default", "aten.fill.Scalar", "aten.fill.Tensor", "aten.zero.default", constants=True)
+def filled(b: Builder, node: Node, x: Any, value: Any = 0, *_: Any) -> Any:
+    """What a part of a tensor is after it was overwritten: a value, or a number."""
+    if not isinstance(value, Value):
+        return value
+    return expand(b, node, cast(b, node, value))
+
+
+@handles("hapdsl.laid", constants=True)
+def laid(b: Builder, node: Node, owner: Any, piece: tuple[int, int, int, bool], found: Any) -> Value | None:
+    """A tensor with one part (dim, start, stop, is the dim gone?) put in the place of its own."""
+    d, start, stop, gone = piece
+    dims = resolved(owner.dims)
+    extent = owner.shape[d] if isinstance(owner, Constant) else size(dims[d])
+    fill = owner.number() if isinstance(owner, Constant) else None
+    new = found.number() if isinstance(found, Constant) else found
+    if isinstance(new, Value):
+        new = replace(new, dims=(*new.dims[:d], (), *new.dims[d:])) if gone else new
+        for k, (own, other) in enumerate(zip(dims, new.dims, strict=True)):
+            if k != d:
+                b.tie(own, other)
+        dims = resolved(owner.dims)
+        new = b.logical(replace(new, dims=resolved(new.dims), stored=resolved(new.stored)))
+        if stop - start == extent:
+            return new
+        if fill is not None:
+            return b.emit("pad", [new], dims, dims, dim=d, before=start, after=extent - stop, value=fill)
+    if not isinstance(owner, Value) or not isinstance(new, Value | int | float):
+        return None
+    x = b.logical(replace(owner, dims=dims, stored=resolved(owner.stored)))
+    sides = []
+    for k, (first, last) in enumerate(((0, start), (stop, extent))):
+        if last > first:
+            own = b.new_dim(("beside", k), last - first)
+            sides.append((k, b.logical(part(b, x, x.dims[d], first, last, own, (*x.dims[:d], own, *x.dims[d + 1 :])))))
+    if isinstance(new, Value):
+        joined = [v for k, v in sides if k == 0] + [new] + [v for k, v in sides if k == 1]
+        return b.emit("concat", joined, dims, dims, dim=d)
+    if len(sides) != 1:
+        return None
+    k, rest = sides[0]
+    before, after = (0, extent - start) if k == 0 else (stop, 0)
+    return b.emit("pad", [rest], dims, dims, dim=d, before=before, after=after, value=new)
 
 
 def as_value(b: Builder, x: Any) -> Value:

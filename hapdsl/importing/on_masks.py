@@ -43,6 +43,8 @@ def both(b: Builder, node: Node, x: Any, y: Any) -> Any:
             return expand(b, node, fresh(value))
         if is_causal(known.tensor):
             return Causal(fresh(value))
+    if isinstance(x, Value) and isinstance(y, Value) and "bool" in (x.dtype, y.dtype):
+        return b.pointwise("logical_and", [fresh(x), fresh(y)], "bool")
     raise b.refuse("a combination of masks", "causal masks beside masks of keys [batch, positions] are known")
 
 
@@ -54,6 +56,8 @@ def index(b: Builder, node: Node, x: Value, where: Sequence[Any]) -> Value:
     x = fresh(x)
     if len(where) == 1 and len(x.dims) == 2 and isinstance(where[0], Value | Constant):
         return embedding(b, node, x, where[0])
+    if len(where) == 2 and isinstance(where[0], Constant) and isinstance(where[1], Value) and where[0].positions() == (0, 0):
+        return one_of_each(b, x, where[0], where[1])
     rank = len(node.meta["val"].shape)
     dims: list[Dim] = [()] * rank
     for dim, positions in zip(x.dims, where, strict=False):
@@ -66,3 +70,13 @@ def index(b: Builder, node: Node, x: Value, where: Sequence[Any]) -> Value:
     if len(where) != len(x.dims):
         raise b.refuse("indexing of some dims by tensors", "look rows up with an embedding, or take slices")
     return replace(x, dims=tuple(dims))
+
+
+def one_of_each(b: Builder, x: Value, rows: Constant, index: Value) -> Value:
+    """x[arange, index]: of each row, dim 0, the element of dim 1 that the index names, with all that lies behind it."""
+    if rows.shape != (size(x.dims[0]),) or len(index.dims) != 1:
+        raise b.refuse("indexing by a tensor", "look rows up with an embedding, or take slices")
+    b.tie(x.dims[0], index.dims[0])
+    x, index = fresh(x), fresh(index)
+    y = b.last(x, [x.dims[1]])
+    return b.emit("pick", [y, b.fits(index, y.stored[:-1])], (x.dims[0], *x.dims[2:]), y.stored[:-1])

@@ -1,4 +1,4 @@
-"""Pointwise operators, reductions, softmax and losses."""
+"""Pointwise operators, reductions and softmax."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 from torch.fx import Node
 
-from hapdsl.importing.atoms import leaves
-from hapdsl.importing.build import FLOATS, Builder
-from hapdsl.importing.constants import Constant, is_causal
+from hapdsl.importing.build import Builder
+from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value
 from hapdsl.importing.values import Unbiased, Value, resolved
@@ -39,22 +38,28 @@ def shifted(b: Builder, x: Value, by: float) -> Value:
     return x if by == 0 else b.emit("shift", [x], x.dims, x.stored, by=by)
 
 
+def made(b: Builder, node: Node, x: Operand) -> Value:
+    """An operand in the dtype of the result, as beside a number."""
+    value, dtype = fresh(as_value(b, x)), b.dtype(node.meta["val"])
+    return value if value.dtype == dtype else b.emit("cast", [value], value.dims, value.stored, dtype, to=dtype)
+
+
 @handles("aten.add.Tensor", "aten.add.Scalar", constants=True)
 def add(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Value:
     if not isinstance(x, Value) and alpha == 1:
         x, y = y, x
     n = number(y)
     if n is not None:
-        return shifted(b, fresh(as_value(b, x)), n * alpha)
+        return shifted(b, made(b, node, x), n * alpha)
     y = as_value(b, y)
     return b.pointwise("add", [fresh(as_value(b, x)), fresh(y if alpha == 1 else scaled(b, fresh(y), alpha))])
 
 
-@handles("aten.sub.Tensor", "aten.sub.Scalar", constants=True)
+@handles("aten.sub.Tensor", "aten.sub.Scalar", "aten.subtract.Tensor", "aten.subtract.Scalar", constants=True)
 def sub(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Value:
     n = number(y)
     if n is not None:
-        return shifted(b, fresh(as_value(b, x)), -n * alpha)
+        return shifted(b, made(b, node, x), -n * alpha)
     y = as_value(b, y)
     y = y if alpha == 1 else scaled(b, fresh(y), alpha)
     n = number(x)
@@ -69,22 +74,22 @@ def rsub(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Va
     return found
 
 
-@handles("aten.mul.Tensor", "aten.mul.Scalar", constants=True)
+@handles("aten.mul.Tensor", "aten.mul.Scalar", "aten.multiply.Tensor", "aten.multiply.Scalar", constants=True)
 def mul(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
     if not isinstance(x, Value):
         x, y = y, x
     n = number(y)
     if n is not None:
-        return scaled(b, fresh(as_value(b, x)), n)
+        return scaled(b, made(b, node, x), n)
     return b.pointwise("mul", [fresh(as_value(b, x)), fresh(as_value(b, y))])
 
 
-@handles("aten.div.Tensor", "aten.div.Scalar", constants=True)
+@handles("aten.div.Tensor", "aten.div.Scalar", "aten.divide.Tensor", "aten.true_divide.Tensor", constants=True)
 def div(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
     n = number(y)
-    if n is not None and isinstance(x, Value) and x.dtype in FLOATS:
+    if n is not None and isinstance(x, Value):
         # the quotient itself, not its rounding, where it is a short number: 1 / 8
-        return scaled(b, fresh(x), 1 / n)
+        return scaled(b, made(b, node, x), 1 / n)
     if number(x) is not None:
         y = fresh(as_value(b, y))
         inverse = b.emit("reciprocal", [y], y.dims, y.stored)
@@ -111,7 +116,9 @@ def power(b: Builder, node: Node, x: Value, exponent: float) -> Value:
         return b.emit("sqrt", [x], x.dims, x.stored)
     if exponent == -0.5:
         return rsqrt(b, node, x)
-    raise b.refuse(f"a power of {exponent}", "write it with mul, sqrt, exp and log")
+    if exponent == -1:
+        return b.emit("reciprocal", [x], x.dims, x.stored)
+    return b.emit("pow", [x], x.dims, x.stored, exponent=exponent)
 
 
 @handles("aten.rsqrt.default")
@@ -258,20 +265,6 @@ def softmax(b: Builder, node: Node, x: Value, d: int, *_: Any, **__: Any) -> Val
 # -- masks ---------------------------------------------------------------------------------
 
 
-@handles("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", constants=True)
-def masked_fill(b: Builder, node: Node, x: Value, mask: Operand, value: Operand) -> Value:
-    """Where the mask is true the value, elsewhere x; masks that are known at import are nothing, or causal."""
-    fill = number(value)
-    if not isinstance(mask, Constant) or fill is None:
-        raise b.refuse("a mask that depends on the inputs", "add a mask of 0 and -inf that is an input of its own")
-    hidden = mask.tensor
-    if not bool(hidden.any()):
-        return x
-    if fill > MASKED or not is_causal(~hidden):
-        raise b.refuse("a mask that is neither causal nor empty")
-    return causal(b, x)
-
-
 def causal(b: Builder, x: Value) -> Value:
     """-inf where the column, the last dim, is after the row, the one before it."""
     x = fresh(x)
@@ -280,60 +273,3 @@ def causal(b: Builder, x: Value) -> Value:
     rest = tuple(r for s in x.stored if (r := tuple(a for a in s if id(a) not in ids)) or not s)
     x = b.fits(x, (*rest, *last))
     return b.emit("causal_mask", [x], x.dims, x.stored)
-
-
-@handles("aten.where.self", "aten.where.ScalarOther", constants=True)
-def where(b: Builder, node: Node, condition: Operand, x: Operand, y: Operand) -> Value:
-    if isinstance(condition, Constant) and bool(condition.tensor.all()):
-        return fresh(as_value(b, x))
-    if isinstance(condition, Constant) and isinstance(x, Value) and number(y) is not None:
-        seen = condition.tensor
-        if (number(y) or 0) <= MASKED and is_causal(seen):
-            return causal(b, x)
-    raise b.refuse("torch.where with a condition that is neither known at import nor causal")
-
-
-# -- losses -------------------------------------------------------------------------------
-
-
-@handles("aten.cross_entropy_loss.default")
-def cross_entropy(
-    b: Builder,
-    node: Node,
-    z: Value,
-    label: Value,
-    weight: Any = None,
-    reduction: int = 1,
-    ignore: int = -100,
-    smoothing: float = 0.0,
-) -> Value:
-    if weight is not None or reduction != 1 or smoothing or label.dtype in FLOATS:
-        raise b.refuse("cross_entropy with class weights, label smoothing, soft labels or another reduction than the mean")
-    z, label = fresh(z), fresh(label)
-    classes = z.dims[1] if len(z.dims) > 1 else z.dims[0]
-    others = [d for k, d in enumerate(z.dims) if k != min(1, len(z.dims) - 1)]
-    for own, given in zip(others, label.dims, strict=True):
-        b.tie(own, given)
-    z, label = fresh(z), fresh(label)
-    z = b.fits(z, tuple(d for d in z.stored if d))
-    z = b.last(z, [leaves(classes)])
-    label = b.fits(label, z.stored[:-1])
-    operands = [z, label]
-    if ignore >= 0 or len(label.stored) > 1:
-        counted: dict[str, Any] = {} if z.dtype == "f32" else {"to": z.dtype}
-        operands.append(b.emit("count_labels", [label], (), (), z.dtype, inner=True, **counted))
-    if ignore >= 0:
-        raise b.refuse(f"cross_entropy that ignores label {ignore}", "labels to be ignored are -100")
-    return b.emit("cross_entropy", operands, (), ())
-
-
-@handles("aten.mse_loss.default")
-def mse_loss(b: Builder, node: Node, x: Value, target: Value, reduction: int = 1) -> Value:
-    if reduction != 1:
-        raise b.refuse("mse_loss with another reduction than the mean")
-    x, target = b.logical(fresh(x)), fresh(target)
-    for own, given in zip(x.dims, target.dims, strict=True):
-        b.tie(own, given)
-    x, target = fresh(x), fresh(target)
-    return b.emit("mse_loss", [x, b.fits(target, x.stored)], (), ())
-

@@ -346,7 +346,7 @@ class Writer:
             if d.kind == "input":
                 continue
             note = f"in the state_dict {list(d.shape)}" if d.reshaped else None
-            one = nodes.Declare(d.kind, (said(d.name[len(scope) :]),), self.type(d), _initial(d), trailing=note)
+            one = nodes.Declare(d.kind, (said(d.name[len(scope) :]),), self.type(d), _initial(d, d.name in self.builder.tables), trailing=note)
             for k, other in enumerate(made):
                 names = (*other.names, *one.names)
                 if replace(other, names=one.names) == one and len(", ".join(names)) < LONGEST_ROW:
@@ -362,8 +362,11 @@ def said(name: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def _initial(d: Declared) -> nodes.Expr | None:
-    """First values where no weights are loaded: ones for the scales of norms, zeros for biases, else small numbers."""
+def _initial(d: Declared, table: bool) -> nodes.Expr | None:
+    """First values where no weights are loaded: ones for the scales of norms, zeros for biases, else small numbers. A table's stand
+    beside the text."""
+    if table:
+        return nodes.Name("table")
     last = d.name.rpartition(".")[2]
     if d.kind == "buffer":
         return nodes.Name("ones") if "var" in last else None

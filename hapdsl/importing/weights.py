@@ -6,6 +6,7 @@ both ways are a reshape.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
+from hapdsl.lang.files import write_file
 
 
 def from_module(graph: TrainingGraph, module: nn.Module, tables: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
@@ -33,6 +35,11 @@ def from_state_dict(graph: TrainingGraph, state: Mapping[str, Tensor], tables: M
     return {t.name: _shaped(t.name, own.get(plain(t.name)), t.shape) for t in graph.of_kind("param", "frozen", "buffer")}
 
 
+def from_tables(graph: TrainingGraph, tables: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The graph's tensors among the constants of a module."""
+    return {t.name: _shaped(t.name, tables[plain(t.name)], t.shape) for t in graph.of_kind("frozen", "buffer") if plain(t.name) in tables}
+
+
 def plain(name: str) -> str:
     """The state_dict's name of a parameter: the text puts a `_` before a digit where a name, or what a layer calls its own, begins."""
     return re.sub(r"(^|\.)_(?=\d)", r"\1", name)
@@ -44,7 +51,9 @@ def save_tables(path: str | Path, tables: Mapping[str, Tensor]) -> Path | None:
     if not tables:
         return None
     arrays: dict[str, Any] = {n: t.detach().cpu().numpy() for n, t in tables.items()}
-    np.savez(beside, **arrays)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    write_file(beside, content.getvalue())
     return beside
 
 

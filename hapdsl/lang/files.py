@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,16 @@ def write_file(path: Path, content: str | bytes) -> None:
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise error("HAP852", f"{path} can't be written: {reason}", Span(str(path), 0, 0, 0, 0)) from None
+
+
+def keep_tables(sources: Iterable[Path], output: Path) -> None:
+    """Numbers that a text can't say stand beside it (`init table`, FILE.hap.npz); what is written from such a text takes them along.
+    Raises HapError HAP852."""
+    for source in sources:
+        beside = source.with_name(f"{source.name}.npz")
+        if beside.is_file():
+            write_file(output.with_name(f"{output.name}.npz"), beside.read_bytes())
+            return
 
 
 def _write(real: Path, raw: bytes) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,10 +42,12 @@ def initial(
     """
     wanted = None if names is None else set(names)
     kinds = ("param", "frozen", "buffer", "state")
-    found = {t.name: first(t, seed, dtype) for t in graph.of_kind(*kinds) if wanted is None or t.name in wanted}
-    for name, value in (given or {}).items():
-        if name in found:
-            found[name] = value.to(found[name].dtype)
+    known, own = given or {}, dtypes_at(dtype)
+    found = {
+        t.name: known[t.name].to(own[t.dtype]) if t.name in known else first(t, seed, dtype)
+        for t in graph.of_kind(*kinds)
+        if wanted is None or t.name in wanted
+    }
     for tensor in graph.of_kind("state"):
         kind, arguments = tensor.init or ("", {})
         if kind == "copy" and tensor.name in found and arguments["of"] in (given or {}) and tensor.name not in (given or {}):
@@ -92,14 +96,31 @@ def first(tensor: Declared, seed: int, dtype: torch.dtype | None = None) -> Tens
         case "xavier":
             bound = math.sqrt(6 / max(1, sum(_fans(shape))))
             value = (torch.rand(shape, generator=draw, dtype=torch.float64) * 2 - 1) * bound
+        case "table":
+            value = table(tensor)
         case _:
             raise error(
                 "HAP212",
                 f"unknown initialiser '{name}'",
                 tensor.span,
-                "known: zeros, ones, constant, normal, uniform, xavier",
+                "known: zeros, ones, constant, normal, uniform, xavier, table",
             )
     return value.to(dtypes_at(dtype)[tensor.dtype])
+
+
+def table(tensor: Declared) -> Tensor:
+    """Numbers that a text can't say, from the file beside it: FILE.hap.npz, under the tensor's name. Raises HapError HAP710, HAP711."""
+    from hapdsl.run.data import read_npz  # which draws random data here
+
+    beside = f"{tensor.span.file}.npz"
+    held = read_npz(beside)
+    name = tensor.name if tensor.name in held else re.sub(r"(^|\.)_(?=\d)", r"\1", tensor.name)
+    if name not in held:
+        raise error("HAP711", f"{beside} has no '{tensor.name}'", tensor.span, f"it has: {', '.join(held)}")
+    found = torch.from_numpy(np.ascontiguousarray(held[name]))
+    if found.numel() != math.prod(tensor.shape):
+        raise error("HAP711", f"'{tensor.name}' of {beside} has shape {list(found.shape)}, expected {list(tensor.shape)}", tensor.span, "such a text is for the sizes it was imported at")
+    return found.reshape(tensor.shape)
 
 
 def _argument(arguments: Mapping[str, Any], place: int, name: str, default: float) -> float:

@@ -87,7 +87,7 @@ def round_trip(
     graph = bench.graph(settings=settings)
     own = copy.deepcopy(module).to(dtype)
     given = {n: t.to(dtype) if t.is_floating_point() else t for n, t in batch.items()}
-    start = {**initial(graph, 0, dtype), **weights.from_module(graph, own, imported.tables)}
+    start = initial(graph, 0, dtype, given=weights.from_module(graph, own, imported.tables))
     wanted = eager(own, given, eager_loss, lr, steps)
     assert graph.loss is not None
     with one_thread():

@@ -159,7 +159,7 @@ class Median(nn.Module):
 class InPlace(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = x * 2
-        y[:, 0].add_(1)
+        y.t()[0].add_(1)
         return y
 
 
@@ -192,7 +192,7 @@ class KeywordOnly(nn.Module):
 
 class Weighted(nn.Module):
     def forward(self, x: Tensor, label: Tensor) -> Tensor:
-        return F.cross_entropy(x, label, label_smoothing=0.1)
+        return F.cross_entropy(x, label, torch.ones(8))
 
 
 def fails() -> nn.Module:
@@ -201,3 +201,44 @@ def fails() -> nn.Module:
 
 def nothing() -> int:
     return 1
+
+
+class Choices(nn.Module):
+    """Comparisons and choices on data, sums along a dim, parts that are overwritten, and what is made of others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head = nn.Linear(8, 12), nn.Linear(12, 4)
+        self.slope = nn.Parameter(torch.full((12,), 0.2))
+        self.conv = nn.Conv1d(12, 6, 3, stride=2, padding=1, groups=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        up = torch.where(y > 0.1, y * y, -y) + torch.where(y <= 0, 0.5, y) + torch.where(y != 0, y, 2.0)
+        up = up + torch.maximum(y, y.flip(-1)) - torch.minimum(y, y.roll(1, -1)).masked_fill(y.ge(0.3) & ~(y > 1), 0.25)
+        up = up + y.cumsum(-1) * 0.1 + y.abs().pow(1.5) + torch.erf(y) + F.glu(torch.cat([y, up], -1)) + F.mish(y) + F.prelu(y, self.slope)
+        up = up + y.amax(-1, keepdim=True) + y.min(-1, keepdim=True).values + torch.logsumexp(y, 0, keepdim=True) + F.logsigmoid(y) + F.selu(y) + F.celu(y, 2.0)
+        up = up + y.gather(1, y.argmax(-1, keepdim=True)) + (y > y.mean()) * 0.5 + torch.log1p(y.abs()) + 1.5**y
+        whole = torch.zeros_like(y)
+        whole[:, 2:] = y[:, :-2]
+        whole[:, 0] = 0.75
+        whole[:, 3:5] += 1
+        up = up + whole + torch.cat([y[:, ::2], y[:, 1::2]], 1)
+        up = up + y[torch.arange(y.shape[0]), y.argmax(-1)][:, None] + y.clamp(max=0.5) + torch.baddbmm(y[:, None], y[:, None], torch.eye(12, dtype=y.dtype).expand(y.shape[0], 12, 12), beta=0.5)[:, 0]
+        wide = self.conv(up[:, :, None] * y[:, None, :8])
+        return self.head(up) + wide.mean(1)
+
+
+class Losses(nn.Module):
+    """A module that returns the sum of several losses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, label: Tensor, target: Tensor) -> Tensor:
+        y = self.fc(x)
+        few = F.cross_entropy(y, label, label_smoothing=0.1) + F.cross_entropy(y, label, ignore_index=2) + F.nll_loss(F.log_softmax(y, -1), label)
+        far = F.l1_loss(y, target) + F.smooth_l1_loss(y, target, beta=0.5) + F.huber_loss(y, target, delta=0.3) + F.mse_loss(y, target, reduction="sum")
+        share = target.softmax(-1)
+        return few + far + F.binary_cross_entropy_with_logits(y, share) + F.kl_div(F.log_softmax(y, -1), share, reduction="sum")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hapdsl.cli import main
 from hapdsl.importing import weights
 from hapdsl.importing.convert import import_module
 from hapdsl.importing.factory import make
+from hapdsl.run.data import open_feed
+from hapdsl.run.initial import initial
+from hapdsl.workbench import Workbench
 from tests.importing import modules
-from tests.importing.helpers import bench_of, round_trip
+from tests.importing.helpers import CLUSTER, bench_of, round_trip
 
 TOKENS = "tokens : i64[batch = 4, seq = 8]; labels : i64[batch, seq]"
 
@@ -107,6 +113,20 @@ def test_many_functions():
     assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9  # hardswish and softplus are rounded by torch itself
 
 
+def test_choices_and_what_is_made_of_others():
+    batch = {"x": torch.randn(6, 8), "label": torch.randint(4, (6,))}
+    trip = round_trip(modules.Choices(), "x : f32[batch = 6, 8]; label : i64[batch]", batch, classify, loss="cross_entropy", distributed=False)
+    assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9 and trip.compared == 7
+
+
+def test_losses():
+    batch = {"x": torch.randn(6, 8), "label": torch.randint(8, (6,)), "target": torch.randn(6, 8)}
+    batch["label"][0] = 2
+    example = "x : f32[batch = 6, 8]; label : i64[batch]; target : f32[batch, 8]"
+    trip = round_trip(modules.Losses(), example, batch, lambda module, given: module(**given), distributed=False)
+    assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9
+
+
 def test_changes_in_place_that_nobody_else_sees():
     batch = {"x": torch.randn(8, 8), "label": torch.randint(4, (8,))}
     example = "x : f32[batch = 8, 8]; label : i64[batch]"
@@ -117,3 +137,46 @@ def test_changes_in_place_that_nobody_else_sees():
 def test_arguments_by_keyword_only():
     found = import_module(modules.KeywordOnly(), "x : f32[batch = 8, 8]; scale = 3.0; label : i64[batch]", loss="cross_entropy")
     assert "by = 3.0" in found.text
+
+
+class Biased(nn.Module):
+    """Scores with a learned bias by distance, like T5's: which bias is a table of whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.bias = nn.Embedding(3, 1)
+
+    def forward(self, x):
+        h = self.fc(x)
+        away = (torch.arange(6)[:, None] - torch.arange(6)[None]).abs().clamp(max=2)
+        scores = h @ h.transpose(1, 2) + self.bias(away)[..., 0]
+        return self.head((scores.softmax(-1) @ h).mean(1))
+
+
+def biased() -> nn.Module:
+    return Biased()
+
+
+def test_tables_of_numbers_go_beside_text_and_plan_and_are_run(tmp_path, capsys):
+    """import -o, plan -o, run: the table of distances is read by every process; without its file the run says so."""
+    (tmp_path / "three.hap").write_text(CLUSTER)
+    text, planned = tmp_path / "net.hap", tmp_path / "plan.hap"
+    example = "x : f32[batch = 8, 6, 8]; label : i64[batch]"
+    spec = "tests.importing.test_own_modules:biased"
+    assert main(["import", spec, "--example", example, "--loss", "cross_entropy", "-o", str(text)]) == 0
+    assert "init table" in text.read_text() and (tmp_path / "net.hap.npz").is_file()
+    assert main(["plan", str(text), "--cluster", str(tmp_path / "three.hap"), "--gap", "1", "--all-devices", "-o", str(planned)]) == 0
+    capsys.readouterr()
+    assert main(["run", str(planned), "--steps", "2", "--reference", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    module = Biased()
+    bench = Workbench(planned)
+    graph = bench.proven(bench.program()).program.graph
+    weights.into_module(module, initial(graph, 0))
+    batch = open_feed("random", graph, 0).batch(1)
+    assert found["loss"][0] == pytest.approx(F.cross_entropy(module(batch["x"]), batch["label"]).item(), abs=1e-5)
+    assert found["loss_diff"] < 1e-6
+    (tmp_path / "plan.hap.npz").unlink()
+    assert main(["run", str(planned), "--steps", "1"]) == 2
+    assert "HAP710" in capsys.readouterr().err

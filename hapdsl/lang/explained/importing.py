@@ -39,9 +39,9 @@ IMPORTING: dict[str, Explanation] = {
     ),
     "HAP875": Explanation(
         "a change in place that others see",
-        "Tensors of a model have one value. `x.add_(1)` is taken as a new tensor, unless a view, an argument or a parameter shares the memory: "
+        "Tensors of a model have one value. `x.add_(1)` is taken as a new tensor, unless an argument, a parameter or a view of more than one step shares the memory (parts of a new tensor may be overwritten): "
         "then what is read later would silently be the old value.",
-        "y[:, 0] += 1",
+        "y.t()[0] += 1",
         "y = y + torch.nn.functional.one_hot(torch.tensor(0), y.shape[1])",
     ),
     "HAP876": Explanation(

@@ -76,7 +76,7 @@ MODELS: dict[str, Explanation] = {
     ),
     "HAP212": Explanation(
         "an unknown initialiser",
-        "Values start as zeros, ones, constant(value), normal(std, mean), uniform(bound) or xavier.",
+        "Values start as zeros, ones, constant(value), normal(std, mean), uniform(bound) or xavier; `table` takes them from FILE.hap.npz, beside the text.",
         "param w : f32[d] init random",
         "param w : f32[d] init normal(std = 0.02)",
     ),
