@@ -262,4 +262,6 @@ def weightless(cluster: Cluster) -> Cluster:
     def alone(link: Link | None) -> Link | None:
         return None if link is None else replace(link, latency=0.0)
 
-    return replace(cluster, nodes=tuple(replace(n, link=alone(n.link)) for n in cluster.nodes), network=alone(cluster.network))
+    return replace(
+        cluster, nodes=tuple(replace(n, link=alone(n.link)) for n in cluster.nodes), network=alone(cluster.network)
+    )

@@ -26,7 +26,13 @@ from hapdsl.run.distributed import Rank
 
 Floats = NDArray[np.float64]
 STEPS = 5  # how many steps a trace holds at most: the last ones of a run
-TRACED = ("load", "compute", "convert", "start", "finish")  # actions that are an instruction's own, the same on all ranks
+TRACED = (
+    "load",
+    "compute",
+    "convert",
+    "start",
+    "finish",
+)  # actions that are an instruction's own, the same on all ranks
 ROUNDS = 7  # of barriers by which clocks of several machines are laid over each other
 
 
