@@ -177,6 +177,10 @@ class Pricer:
     def _compute(self, instruction: Instruction, inputs: Ints, outputs: Ints) -> Price:
         assert instruction.node is not None
         lengths = self._geometry.index_lengths(instruction)
+        for k, elements in instruction.node.instance.reads(lengths).items():
+            slot = self.slot(instruction.inputs[k])
+            held = self.slot_bytes(slot)
+            inputs = inputs - held + np.minimum(held, np.ceil(elements * self._item(slot))).astype(np.int64)
         return Price(
             compute_seconds(instruction.node, lengths, inputs, outputs, self.cluster), self._prices[LOCAL].buffer
         )

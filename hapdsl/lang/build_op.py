@@ -105,3 +105,6 @@ class OpRules(Base):
 
     def order(self, c: Children) -> n.Order:
         return n.Order(str(c[1]), c[3], span=self._all(c))
+
+    def reads(self, c: Children) -> n.Reads:
+        return n.Reads(str(c[1]), c[3], span=self._all(c))

@@ -8,7 +8,7 @@ comments survive too.
     File      = (Import | Def | Op | Model | Device | Cluster | Program)*
     Model     = (Declare | Assign | Repeat | Microbatch | Output | Metric | Train | Group)*
     Def       = (Declare | Assign | Repeat | Return)*
-    Op        = (Sum | Linear | Whole | Size | Flops | Grad | Training | Evaluation | Torch | Dtype | Notation | At | Order)*
+    Op        = (Sum | Linear | Whole | Size | Flops | Grad | Training | Evaluation | Torch | Dtype | Notation | At | Order | Reads)*
     Cluster   = (Device | HostNode | Network | Measured)*
     Program   = (Mesh | Shares | Ratio | Fingerprint | Pin | Section | Turns | Line | Free | Rest)*
 """
@@ -403,6 +403,14 @@ class Order(Statement):
     """`order y = dims`: the output's dims are permuted by an attribute."""
 
     output: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Reads(Statement):
+    """`reads table = b * d`: so many elements of an operand are read, not all of it."""
+
+    operand: str
     value: Expr
 
 

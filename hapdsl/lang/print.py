@@ -124,7 +124,7 @@ def _header(block: n.Block) -> str:
 _OP_KEYWORDS = {
     n.Sum: "sum", n.Whole: "whole", n.Linear: "linear", n.Size: "size", n.Flops: "flops", n.Grad: "grad",
     n.Training: "training", n.Evaluation: "evaluation",
-    n.Torch: "torch", n.Dtype: "dtype", n.Notation: "notation", n.At: "at", n.Order: "order",
+    n.Torch: "torch", n.Dtype: "dtype", n.Notation: "notation", n.At: "at", n.Order: "order", n.Reads: "reads",
 }  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def _op_statement(statement: n.Statement) -> str:
             return ", ".join(names)
         case n.Linear(operands=operands):
             return together(operands)
-        case n.Size(index=name, value=value) | n.At(index=name, value=value) | n.Order(output=name, value=value):
+        case n.Size(index=name, value=value) | n.At(index=name, value=value) | n.Order(output=name, value=value) | n.Reads(operand=name, value=value):
             return f"{name} = {inline(value)}"
         case n.Flops(value=value):
             return inline(value)

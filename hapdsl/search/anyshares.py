@@ -27,6 +27,7 @@ from hapdsl.search.eliminate import TooWide, eliminate
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.space import Space, Table, instruction
 from hapdsl.search.structure import Structure
+from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.placements import Placement
 
 LONGEST = 1_000_000  # an index longer than this isn't looked at length by length
@@ -55,6 +56,9 @@ class _AnyShares(Space):
         node = self.training.nodes[k]
         tensors = self.training.tensors
         traffic = sum(tensors[n].bytes for n in (*node.inputs, *node.outputs))
+        for at, elements in node.instance.reads({}).items():  # cut in any way, the pieces that are read come to no less
+            table = tensors[node.inputs[at]]
+            traffic += min(0.0, float(elements) * DTYPE_BYTES[table.dtype] - table.bytes)
         per_byte = float((self._weights / self.cluster.bandwidths).min())
         per_flop = float((self._weights / self.cluster.speeds(compute_dtype(node))).min())
         costs = []

@@ -71,13 +71,25 @@ class Instance:
             return total
         if self.decl.flops is None:
             return 0.0
-        names = {**self.attributes, **full}
+        return 1.0 * evaluate(self.decl.flops, self._counted(full))
+
+    def reads(self, lengths: Mapping[str, Any]) -> dict[int, Any]:
+        """Elements that are read of operands that aren't read whole, by the operand's place in `given`; `lengths` as for `flops`."""
+        if not self.decl.reads:
+            return {}
+        names = self._counted({**self.extents, **lengths})
+        said = self.decl.reads
+        return {k: 1.0 * evaluate(said[g.operand], names) for k, g in enumerate(self.given) if g.operand in said}
+
+    def _counted(self, lengths: Mapping[str, Any]) -> dict[str, Any]:
+        """What counts may name: attributes, lengths of indices, and those of stars as products."""
+        names = {**self.attributes, **lengths}
         for star, members in self.stars.items():
             product: Any = 1
             for member in members:
-                product = product * full[member]
+                product = product * lengths[member]
             names[star] = product
-        return 1.0 * evaluate(self.decl.flops, names)
+        return names
 
     @cached_property
     def indices(self) -> tuple[str, ...]:

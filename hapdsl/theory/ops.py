@@ -37,6 +37,7 @@ class OpDecl:
     notation: str | None = None
     at: dict[str, nodes.Expr] = field(default_factory=dict)
     order: dict[str, nodes.Expr] = field(default_factory=dict)
+    reads: dict[str, nodes.Expr] = field(default_factory=dict)
     span: Span = nodes.NOWHERE
 
     @property
@@ -85,7 +86,7 @@ def declare(op: nodes.Op, report: Report) -> OpDecl:
 def _body(op: nodes.Op) -> dict:
     """The statements of the body, gathered by what they say."""
     said: dict = {
-        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "training": [], "evaluation": [], "dtypes": {}, "at": {}, "order": {},
+        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "training": [], "evaluation": [], "dtypes": {}, "at": {}, "order": {}, "reads": {},
     }  # fmt: skip
     for statement in op.body:
         match statement:
@@ -115,6 +116,8 @@ def _body(op: nodes.Op) -> dict:
                 said["at"][index] = value
             case nodes.Order(output=output, value=value):
                 said["order"][output] = value
+            case nodes.Reads(operand=operand, value=value):
+                said["reads"][operand] = value
     return said | {
         "sums": frozenset(said["sums"]),
         "wholes": frozenset(said["wholes"]),
@@ -188,6 +191,9 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
         case nodes.Order(output=output, value=value):
             known({output}, results, "output")
             known(names_in(value), attributes, "attribute")
+        case nodes.Reads(operand=operand, value=value):
+            known({operand}, operands, "operand")
+            known(names_in(value), indices | attributes, "index or attribute")
         case nodes.Notation(attribute=attribute):
             known({attribute}, attributes, "attribute")
         case nodes.Dtype(output=output, value=value):

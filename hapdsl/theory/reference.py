@@ -193,6 +193,8 @@ def _facts(op: nodes.Op, decl: OpDecl) -> Iterator[tuple[str, str]]:
         yield "bytes", f"`{read}` elements read, `{' + '.join(_elements(r) for r in op.results)}` written"
     for index, value in decl.at.items():
         yield "position", f"`{index}` stands at `{inline(value)}`"
+    for operand, value in decl.reads.items():
+        yield "reads", f"`{inline(value)}` elements of `{operand}`"
     for output, value in decl.order.items():
         yield "order", f"the dims of `{output}` by `{inline(value)}`"
     for index, value in decl.sizes.items():

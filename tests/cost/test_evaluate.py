@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hapdsl.cluster import Cluster, Host, Link
+from hapdsl.cluster import Cluster, Device, Host, Link
 from hapdsl.cost import Cost, Pricer, evaluate
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.graph.training import DimensionClass, Tensor, TrainingGraph
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.theory.placements import P, R, S
+from hapdsl.workbench import Workbench
 
 SPEEDS, SHARES = [400, 200, 100, 100], [6, 3, 3, 0]
 
@@ -363,3 +364,29 @@ def test_three_thousand_instructions_are_priced_at_once() -> None:
     assert time.perf_counter() - began < 1.0
     one = evaluate(deep(1), cluster)
     assert cost.sync_s == pytest.approx(750 * one.sync_s)
+
+
+def test_a_table_is_read_by_the_rows_that_are_looked_up() -> None:
+    """256 lookups in 10,000 rows of 16 on two devices, the batch cut in halves: 128 rows are read and written, and 128 numbers of 8 bytes; a small
+    table at most whole."""
+    text = """
+model look(batch = 256, rows = 10000) {
+    input ids : i64[batch]
+    param table : f32[rows, 16] init normal(std = 1.0)
+    e = embedding(ids, table)
+    loss = mean(e, dims = [0, 1])
+    train loss with sgd(lr = 0.1)
+}
+"""
+    for rows, read in ((10_000, 128), (20, 20)):
+        graph = Workbench("look.hap", text).graph("look", {"rows": rows})
+        layout = Layout((("devices", 2),), {c.name: {(0,): np.array([c.units - c.units // 2, c.units // 2])} for c in graph.classes.values()})
+        device = Device("d", "d", {"f32": 1e12}, 1e9, 1e6)
+        cluster = Cluster("two", (device, device), (Host("h", (0, 1), Link(1e9, 0.0)),))
+        call = next(n for n in graph.nodes if n.op == "embedding")
+        rule = next(r for r in call.rules if r.inputs == (S(0), R))
+        line = Instruction(
+            "embedding", (Value(call.inputs[0], (S(0),)), Value(call.inputs[1], (R,))), (Value(call.outputs[0], rule.outputs),), node=call
+        )
+        seconds = Pricer(graph, layout, cluster).price(line).seconds
+        assert seconds == pytest.approx([(128 * 8 + (read + 128) * 16 * 4) / 1e6] * 2)

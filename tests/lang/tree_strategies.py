@@ -170,7 +170,7 @@ op_statement = st.one_of(
     statement(n.Size, name, expression), statement(n.Flops, expression), statement(n.Grad, several(_rule)),
     statement(n.Training, several(_rule)), statement(n.Evaluation, several(_rule)),
     statement(n.Torch, string), statement(n.Dtype, name, name), statement(n.Notation, name),
-    statement(n.At, name, expression), statement(n.Order, name, expression),
+    statement(n.At, name, expression), statement(n.Order, name, expression), statement(n.Reads, name, expression),
 )  # fmt: skip
 op = block(
     n.Op, op_statement, name=name, operands=any_number(operand),
