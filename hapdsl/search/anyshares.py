@@ -55,7 +55,7 @@ class _AnyShares(Space):
     def compute(self, k: int) -> Table:
         node = self.training.nodes[k]
         tensors = self.training.tensors
-        traffic = sum(tensors[n].bytes for n in (*node.inputs, *node.outputs))
+        traffic = float(sum(tensors[n].bytes for n in (*node.inputs, *node.outputs)))
         for at, elements in node.instance.reads({}).items():  # cut in any way, the pieces that are read come to no less
             table = tensors[node.inputs[at]]
             traffic += min(0.0, float(elements) * DTYPE_BYTES[table.dtype] - table.bytes)
