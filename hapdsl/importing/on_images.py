@@ -212,7 +212,7 @@ def batch_norm(
         for k, (held, now, weight_of) in enumerate(((mean, middle, momentum), (var, variance, Unbiased(momentum, counted)))):
             if isinstance(held, Constant) and held.node.op == "placeholder" and momentum is not None:
                 b.tie(channels, held.dims[0])
-                old = b.buffer(held)
+                old = b.logical(fresh(b.buffer(held)))
                 used[k] = b.emit("running", [now, old], stats, stats, inner=True)
                 kept = b.emit("scale", [old], stats, stats, inner=True, by=1 - momentum)
                 added = b.emit("scale", [now], stats, stats, inner=True, by=weight_of)
