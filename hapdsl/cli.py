@@ -37,7 +37,6 @@ VERBS = {
     "version": "Print the version.",
 }
 
-COMPLETE = "_HAPDSL_COMPLETE"  # set by the shell's completion script
 MODULES = {"import": "import_"}  # a verb that Python keeps for itself
 
 
@@ -82,8 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal may not know every character
     out = Output(json="--json" in arguments)
-    if COMPLETE in os.environ:
+    if "_HAPDSL_COMPLETE" in os.environ:
         from click.shell_completion import shell_complete
+
+        from hapdsl.commands.completion import COMPLETE
 
         return shell_complete(cli, {}, "hapdsl", COMPLETE, os.environ[COMPLETE])
     try:

@@ -7,6 +7,7 @@ from click.shell_completion import get_completion_class
 
 from hapdsl.commands.output import Output, json_option
 
+COMPLETE = "_HAPDSL_COMPLETE"  # set by the scripts, for hapdsl to answer
 WHERE = {
     "bash": 'eval "$(hapdsl completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(hapdsl completion zsh)"   # in ~/.zshrc',
@@ -26,9 +27,7 @@ def command(out: Output, shell: str) -> None:
     zsh:   eval "$(hapdsl completion zsh)"    in ~/.zshrc
     fish:  hapdsl completion fish > ~/.config/fish/completions/hapdsl.fish
     """
-    from hapdsl.cli import COMPLETE, cli
-
     found = get_completion_class(shell)
     assert found is not None
-    script = found(cli, {}, "hapdsl", COMPLETE).source()
+    script = found(click.get_current_context().find_root().command, {}, "hapdsl", COMPLETE).source()
     out.data({"shell": shell, "script": script, "install": WHERE[shell]}, script)
