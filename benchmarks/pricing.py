@@ -2,10 +2,10 @@
 
     python -m benchmarks.pricing                 4 to 96 layers on 8 devices, 24 layers on 8 to 1,024; a few minutes
     python -m benchmarks.pricing 24x8 24x1024    some cases: LAYERSxDEVICES
-    python -m benchmarks.pricing --write         the table in docs/performance.md as well
+    python -m benchmarks.pricing --table         the table of docs/performance.md once more, from what was measured
 
 Each case has a fresh interpreter and plans the program first, which isn't measured. Numbers are CPU milliseconds, the least of several runs, so that
-what else runs on the machine counts little.
+what else runs on the machine counts little. What is found is kept in benchmarks/results/pricing.jsonl, a line per case.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from benchmarks.cases import Case, four_kinds
 from benchmarks.search import PAGE, ROOT, machine
 from benchmarks.table import markdown
 
+LINES = ROOT / "benchmarks" / "results" / "pricing.jsonl"
 BEGIN, END = "<!-- benchmarks.pricing: begin -->", "<!-- benchmarks.pricing: end -->"
 CASES = [(4, 8), (12, 8), (24, 8), (36, 8), (48, 8), (96, 8), (24, 64), (24, 256), (24, 1024)]
 RUNS = 7
@@ -144,36 +145,55 @@ def table(rows: list[Found]) -> str:
     """Markdown; all times in CPU milliseconds."""
     head = ("layers", "devices", "lines", "instructions", *COLUMNS.values())
     body = [
-        (str(r["layers"]), str(r["devices"]), str(r["lines"]), str(r["instructions"]), *[f"{1e3 * r[c]:.1f}" for c in COLUMNS])
+        (
+            str(r["layers"]),
+            str(r["devices"]),
+            str(r["lines"]),
+            str(r["instructions"]),
+            *[f"{1e3 * r[c]:.1f}" for c in COLUMNS],
+        )
         for r in rows
     ]
     return markdown(head, body)
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pricing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pricing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", metavar="LAYERSxDEVICES")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # one case in this process, as JSON
     given = parser.parse_args(arguments)
     wanted = [tuple(map(int, c.split("x"))) for c in given.cases] or CASES
     if given.here:
         print(json.dumps(measured(*wanted[0])))
         return
-    rows = []
-    for layers, devices in wanted:
+    for layers, devices in [] if given.table else wanted:
         command = [sys.executable, "-m", "benchmarks.pricing", "--here", f"{layers}x{devices}"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             print(f"{layers}x{devices} failed: {done.stderr.strip()[-400:]}", file=sys.stderr)
             continue
-        rows.append({"layers": layers, "devices": devices, **json.loads(done.stdout.strip().splitlines()[-1])})
-        print(f"{layers} layers, {devices} devices: {rows[-1]['price'] * 1e3:.1f} ms", file=sys.stderr)
-    made = f"{machine()}\n\n{table(rows)}"
+        row = {"layers": layers, "devices": devices, **json.loads(done.stdout.strip().splitlines()[-1])}
+        keep(row)
+        print(f"{layers} layers, {devices} devices: {row['price'] * 1e3:.1f} ms", file=sys.stderr)
+    made = f"{machine()}\n\n{table(rows())}"
     print(made)
-    if given.write:
-        write(PAGE, made)
+    write(PAGE, made)
+
+
+def rows() -> list[Found]:
+    """What was measured so far, in the order of the cases."""
+    found = [json.loads(line) for line in LINES.read_text(encoding="utf-8").splitlines()] if LINES.exists() else []
+    return sorted(found, key=lambda r: (r["devices"], r["layers"]))
+
+
+def keep(row: Found) -> None:
+    """Write a row into the file, in the place of an older one of its case."""
+    others = [r for r in rows() if (r["layers"], r["devices"]) != (row["layers"], row["devices"])]
+    LINES.write_text("".join(json.dumps(r) + "\n" for r in [*others, row]), encoding="utf-8")
 
 
 def write(page: Path, made: str) -> None:
