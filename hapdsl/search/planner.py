@@ -221,6 +221,8 @@ class _Planner:
                 found += [self.under(spaces.pair(other, a).choice, shares) for a in other.pricing.minimisers]
             if known is not None:
                 found.append(self.under(known.choice, shares))
+            if spaces.whole is not None and self.apart(found, solved):
+                found.append(self.under(spaces.whole, shares))
             best = self.pairs.fastest(found)
             leaves = min(LEAVES, ROUND_WORK // len(self.training.nodes))
             if leaves > 3 or best is None:

@@ -23,6 +23,7 @@ from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of, shares_of
 from hapdsl.search.space import Space
 from hapdsl.search.structure import Choice, Structure
+from hapdsl.theory.placements import R
 
 DEAR, HALVINGS = (
     6,
@@ -105,6 +106,19 @@ class Spaces:
     @cached_property
     def floor(self) -> float:
         return floor(self.training, self.cluster)
+
+    @cached_property
+    def whole(self) -> Choice | None:
+        """Every device does everything, and nothing is sent; None where a restriction is at work, or an operator has no such rule.
+
+        Where messages are slow this is hard to beat, and many changes away from the programs that prices lead to.
+        """
+        found = [next((r for r in n.rules if {*r.inputs, *r.outputs} == {R}), None) for n in self.training.nodes]
+        rules = tuple(r for r in found if r is not None)
+        if self.restriction is not None or len(rules) < len(found):
+            return None
+        structure = self.structure(self.heavy)
+        return Choice(rules, {n: (R,) for n in (*structure.offers, *structure.holds)}, dict.fromkeys(structure.holds, R))
 
     # -- spaces ------------------------------------------------------------------------
 
