@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hapdsl.graph.program import Layout, Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
+from hapdsl.run.actions import scheduled
 from hapdsl.run.compiled import available
 from hapdsl.run.data import open_feed
 from hapdsl.run.distributed import Rank
@@ -24,6 +26,7 @@ from hapdsl.run.how import How
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.launch import launch
 from hapdsl.run.loading import batches
+from hapdsl.run.lower import Exchange, lower
 from hapdsl.run.replicas import fingerprint
 from hapdsl.run.train import train
 from hapdsl.search.planner import plan
@@ -391,3 +394,27 @@ def test_layouts_are_used():
     program = randomly(graph, 5)
     assert isinstance(program.layout, Layout)
     assert any(len(set(map(int, s))) > 1 for cuts in program.layout.shares.values() for s in cuts.values())
+
+
+# -- where collectives are waited for ---------------------------------------------------
+
+
+@pytest.mark.parametrize("phased", [False, True])
+def test_collectives_are_under_way_until_they_are_needed(phased):
+    steps = lower(program_of("layer_zero"), [0]).steps
+    moves = {k: SimpleNamespace(phased=phased) for k, s in enumerate(steps) if isinstance(s.work, Exchange)}
+    under, most, behind = {}, 0, 0
+    order = list(scheduled(range(len(steps)), steps, moves))
+    assert [k for what, k in order if what != "finish"] == list(range(len(steps)))
+    assert sorted(k for what, k in order if what == "finish") == sorted(moves)
+    for what, k in order:
+        if what == "start":
+            under[k] = 0
+        elif what == "finish":
+            behind += under.pop(k) > 0
+        else:
+            touched = {*steps[k].inputs, *steps[k].outputs}
+            assert not any(touched & set(steps[other].outputs) for other in under), "read before it is there"
+            under = {other: n + 1 for other, n in under.items()}
+        most = max(most, len(under))
+    assert not under and behind >= 2 and (most == 1 if phased else most >= 2)

@@ -48,7 +48,7 @@ RUNNING: dict[str, Explanation] = {
     "HAP708": Explanation(
         "replicas that differ",
         "Devices that should hold the same tensor hold different ones. Either a kernel isn't a function of its operands alone, or "
-        "the devices' arithmetic differs.",
+        "the devices' arithmetic differs: `--check-replicas N` brings them together every N steps.",
     ),
     "HAP709": Explanation(
         "no new value in the placement that is held",
@@ -56,7 +56,7 @@ RUNNING: dict[str, Explanation] = {
     ),
     "HAP710": Explanation(
         "data that can't be read",
-        "`--data` takes `random`, `digits` (needs scikit-learn), a file written with numpy.savez (no pickled objects), or "
+        "`--data` takes `random`, `digits` (needs scikit-learn), a file written with numpy.savez (no pickled objects), a file of safetensors, or "
         "MODULE:FACTORY, a function without parameters that returns an iterator of mappings from input to tensor.",
     ),
     "HAP711": Explanation(
