@@ -12,14 +12,18 @@ import numpy as np
 import pytest
 import torch
 
+from hapdsl.check.verify import verify
 from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import Cost, evaluate
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
+from hapdsl.lang import nodes
+from hapdsl.lang.parse import parse
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import simulate
 from hapdsl.search.baselines import data_parallel
+from hapdsl.search.complete import complete
 from hapdsl.search.order import Tasks
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
@@ -154,15 +158,15 @@ program mine for two on link {
 """
 
 
+def tree_of(text: str) -> nodes.Program:
+    (tree,) = parse(text, "mine.hap").items
+    assert isinstance(tree, nodes.Program)
+    return tree
+
+
 def by_hand(memory: str = "1 GiB") -> tuple[Program, Cluster, Pricer]:
     graph, made = training(TWO_GATHERS, train=False), cluster(ONE_LINK.replace("MEMORY", memory))
-    from hapdsl.check.verify import verify
-    from hapdsl.lang import nodes
-    from hapdsl.lang.parse import parse
-
-    (tree,) = parse(BY_HAND, "mine.hap").items
-    assert isinstance(tree, nodes.Program)
-    checked = verify(tree, graph, 2)
+    checked = verify(tree_of(BY_HAND), graph, 2)
     assert checked.ok, checked.diagnostics
     return checked.program, made, Pricer(graph, checked.program.layout, made)
 
@@ -202,6 +206,17 @@ def test_lines_of_a_person_keep_their_order() -> None:
         o for o in kept if o != "param"
     ]
     assert evaluate(found, made).overlap_s < evaluate(program, made).overlap_s
+
+
+def test_lines_of_a_sketch_stay_too() -> None:
+    """The whole program written down but for its shares: the search prefetches the gather only where it isn't written."""
+    graph, made = training(TWO_GATHERS, train=False), cluster(ONE_LINK.replace("MEMORY", "1 GiB"))
+    for gather, at_once in (("        w2@R    = all_gather(w2@S(0))\n", False), ("        ...\n", True)):
+        text = BY_HAND.replace("        w2@R    = all_gather(w2@S(0))\n", gather)
+        tree = tree_of(text)
+        found = complete(verify(tree, graph, 2), tree, made, objective="overlap").program
+        ops = [i.op for i in found.instructions]
+        assert (ops.index("all_gather") < ops.index("reduce_scatter")) == at_once
 
 
 # -- what stays where it is ----------------------------------------------------------------
