@@ -75,7 +75,7 @@ def measured(graph: TrainingGraph, columns: Columns) -> Memory:
     n, pricer = len(columns), columns.pricer
     slots, first, last = _lifetimes(columns)
     values = [pricer.numbers.values[s] for s in slots.tolist()]
-    last[_kept(graph, columns, slots, values)] = n - 1
+    last[_kept(columns, slots)] = n - 1
     one_of, alike = pricer.alike
     sizes = pricer.table(slots, one_of)
     buffers = columns.buffers
@@ -142,26 +142,22 @@ def _turns(graph: TrainingGraph, columns: Columns, values: Sequence[Value], firs
     return found
 
 
-def _kept(graph: TrainingGraph, columns: Columns, slots: Ints, values: Sequence[Value]) -> list[int]:
+def _kept(columns: Columns, slots: Ints) -> Ints:
     """The ranges that live to the end: `.new` in the placement that the old value is held in, else as it was made last;
     loss, outputs and metrics as they were made last."""
     numbers = columns.numbers
-    renewed = graph.updates
-    placements: dict[str, set[object]] = {}
-    for slot in np.unique(columns.writes[columns.loads[columns.writers]]).tolist():
-        value = numbers.values[slot]
-        if value.tensor in renewed:
-            placements.setdefault(renewed[value.tensor], set()).add(value.placement)
-    latest: dict[str, int] = {}
-    matching: dict[tuple[str, object], int] = {}
-    for r in np.flatnonzero(np.array(numbers.lasting, dtype=bool)[slots]).tolist():
-        value = values[r]
-        latest[value.tensor] = r
-        if value.placement in placements.get(value.tensor, ()):
-            matching[value.tensor, value.placement] = r
-    found = list(matching.values())
-    named = {name for name, _ in matching}
-    return found + [r for name, r in latest.items() if name not in named]
+    held = np.zeros(len(numbers.values) + 1, dtype=bool)  # by slot; the last entry stands for no slot
+    held[columns.writes[columns.loads[columns.writers]]] = True
+    result = np.array(numbers.result_of, dtype=np.int64)[slots]
+    as_held = held[np.array(numbers.replaces, dtype=np.int64)[slots]]
+    others = (result >= 0) & ~np.isin(result, result[as_held])
+    return np.concatenate([_latest(slots, as_held), _latest(result, others)])
+
+
+def _latest(keys: Ints, among: NDArray[np.bool_]) -> Ints:
+    """Of the ranges `among` those that are the last ones with their key."""
+    ranges = np.flatnonzero(among)[::-1]
+    return np.asarray(ranges[np.unique(keys[ranges], return_index=True)[1]])
 
 
 def _running(times: Ints, sizes: Ints, at: Ints, side: str) -> Ints:

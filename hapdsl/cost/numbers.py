@@ -30,7 +30,8 @@ class Numbers:
     """Slots (values), shapes and kinds of one graph's programs, in the order they were first met.
 
     `values[slot]` is a value, `shape_of[slot]` its shape, `samples[shape]` a value of it, `examples[kind]` an instruction of a kind.
-    `lasting[slot]` says that a value may be one of a step's results: a parameter's or state's new value, the loss, an output, a metric.
+    `result_of[slot]` numbers the result of a step that a value may be (a parameter's or state's new value, the loss, an output, a metric), -1 for all
+    others; `replaces[slot]` is the slot of what a new value replaces in the same placement, -1 where it replaces nothing.
     """
 
     def __init__(self, graph: TrainingGraph) -> None:
@@ -39,9 +40,11 @@ class Numbers:
         self.shape_of: list[int] = []
         self.samples: list[Value] = []
         self.examples: list[Draft] = []
-        self.lasting: list[bool] = []
+        self.result_of: list[int] = []
+        self.replaces: list[int] = []
         results = [graph.resolve(n) for n in (graph.loss, *graph.outputs, *graph.metrics) if n is not None]
-        self._lasting = frozenset((*graph.updates.values(), *results))
+        self._results = {name: k for k, name in enumerate(dict.fromkeys((*graph.updates.values(), *results)))}
+        self._replaced = {new: old for old, new in graph.updates.items()}
         self._slots: dict[tuple[object, ...], int] = {}
         self._looks: dict[
             str, tuple[int, tuple[str | None, ...]]
@@ -63,7 +66,11 @@ class Numbers:
             found = self._slots[key] = len(self.shape_of)
             self.values.append(value)
             self.shape_of.append(self._shape(value, flat))
-            self.lasting.append(value.tensor in self._lasting)
+            self.result_of.append(self._results.get(value.tensor, -1))
+            self.replaces.append(-1)
+            old = self._replaced.get(value.tensor)
+            if old is not None:
+                self.replaces[found] = self.slot(Value(old, value.placement))
         return found
 
     def _shape(self, value: Value, flat: tuple[str | int, ...]) -> int:
