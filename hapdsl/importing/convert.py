@@ -97,6 +97,9 @@ def import_module(
     builder = Builder(traced, handler, atoms)
     builder.run()
     found, outputs = _results(builder)
+    if found is not None and not any(d.kind == "param" for d in builder.declared.values()):
+        outputs = [("loss", found), *outputs]  # nothing to train: the loss is an output like the others
+        found = None
     live = _live(builder.statements, [v for _, v in outputs] + ([found] if found is not None else []), found is not None)
     symbols = Symbols({n: (a,) for n, a in words.items()}, taken=[*builder.declared])
     find_parts(symbols, live, builder.declared)

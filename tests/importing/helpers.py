@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from hapdsl.run.inprocess import InProcess
 from hapdsl.run.pieces import assemble
 from hapdsl.run.reference import Reference, advance
 from hapdsl.run.threads import one_thread
+from hapdsl.search.baselines import data_parallel
 from hapdsl.search.planner import plan
 from hapdsl.workbench import Workbench
 
@@ -51,9 +53,15 @@ def bench_of(imported: Imported) -> Workbench:
     return Workbench("imported.hap", imported.text + CLUSTER)
 
 
-def planned(bench: Workbench, settings: Mapping[str, Any] | None = None) -> Program:
-    """A program with cut classes, whatever one device could do alone."""
-    return plan(bench.graph(settings=settings), bench.cluster(), gap=1.0, baselines=False).program
+def planned(bench: Workbench, settings: Mapping[str, Any] | None = None, by_batch: bool = False) -> Program:
+    """A program with cut classes, whatever one device could do alone; with `by_batch` the search cuts the batch and nothing else, and one
+    of three devices has no part of it."""
+    graph = bench.graph(settings=settings)
+    wishes: dict[str, Any] = {}
+    if by_batch:
+        units = graph.classes["batch"].units
+        wishes = {"restriction": data_parallel(graph, False), "fixed": {"batch": np.array([units - 1, 0, 1])}}
+    return plan(graph, bench.cluster(), gap=1.0, baselines=False, **wishes).program
 
 
 def eager(module: nn.Module, batch: Mapping[str, Tensor], loss: Loss, lr: float, steps: int) -> list[float]:
@@ -77,6 +85,7 @@ def round_trip(
     dtype: torch.dtype = torch.float64,
     settings: Mapping[str, Any] | None = None,
     distributed: bool = True,
+    by_batch: bool = False,
     lr: float = 0.05,
     steps: int = 2,
     **options: Any,
@@ -92,7 +101,7 @@ def round_trip(
     assert graph.loss is not None
     with one_thread():
         if distributed:
-            program = planned(bench, settings)
+            program = planned(bench, settings, by_batch)
             executor = InProcess(program, dtype)
             executor.load(start)
             losses = []

@@ -76,3 +76,20 @@ def convnext() -> nn.Module:
 
 def mixer() -> nn.Module:
     return timm.create_model("mixer_s32_224", num_classes=5, img_size=64)
+
+
+# The same nets with few channels and a block a stage, for plans and runs.
+TINY = "x : f32[batch = 2, 3, 32, 32]; label : i64[batch]"
+
+
+def tiny_resnet() -> nn.Module:
+    """ResNet-50's bottleneck blocks."""
+    return timm.models.resnet.ResNet(timm.models.resnet.Bottleneck, (1, 1, 1, 1), num_classes=5, channels=(8, 8, 8, 8), stem_width=8)
+
+
+def tiny_vgg() -> nn.Module:
+    return timm.models.vgg.VGG(cfg=[8, "M", 8, "M", 8, "M"], num_classes=5)
+
+
+def tiny_convnext() -> nn.Module:
+    return timm.models.convnext.ConvNeXt(depths=(1, 1, 1, 1), dims=(8, 8, 16, 16), num_classes=5)

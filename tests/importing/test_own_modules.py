@@ -134,6 +134,13 @@ def test_changes_in_place_that_nobody_else_sees():
     assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
 
 
+def test_a_loss_without_parameters_is_an_output():
+    module = nn.Sequential(nn.ReLU())
+    found = import_module(module, "x : f32[batch = 8, 4]; label : f32[batch, 4]", loss="mse_loss")
+    graph = bench_of(found).graph()
+    assert graph.loss is None and set(graph.outputs) == {"loss", "y"}
+
+
 def test_arguments_by_keyword_only():
     found = import_module(modules.KeywordOnly(), "x : f32[batch = 8, 8]; scale = 3.0; label : i64[batch]", loss="cross_entropy")
     assert "by = 3.0" in found.text

@@ -142,6 +142,48 @@ def test_t5_encoder():
     assert list(trip.imported.tables) != []  # the buckets of relative positions
 
 
+def _of_states(states: Tensor, label: Tensor) -> Tensor:
+    return F.cross_entropy(states[:, 0], label)
+
+
+def _encoded(own: nn.Module, batch) -> Tensor:
+    return _of_states(own(input_ids=batch["input_ids"]).last_hidden_state, batch["label"])
+
+
+def _eager_experts(own: nn.Module, batch) -> Tensor:
+    if hasattr(own, "set_experts_implementation"):
+        own.set_experts_implementation("eager")
+    return by_logits(own, batch)
+
+
+ENCODED = "input_ids : i64[batch = 2, seq = 8]; label : i64[batch]"
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype", "tolerance"),
+    [
+        (public.t5_encoder, torch.float64, 1e-10),
+        (public.llama, torch.float64, 1e-10),
+        (public.mixtral, torch.float64, 1e-10),
+        (public.tiny_resnet, torch.float64, 1e-10),
+        (public.tiny_convnext, torch.float64, 1e-10),
+        (public.tiny_convnext, torch.float32, 1e-5),
+        (public.tiny_vgg, torch.float64, 1e-10),
+    ],
+)
+def test_planned_for_three_devices_one_of_them_without_a_part(make: Callable[[], nn.Module], dtype: torch.dtype, tolerance: float):
+    """Planned from the text, run from the module's own weights: loss and updated weights of eager PyTorch."""
+    module = exact_norms(make())
+    if make is public.t5_encoder:
+        batch = {"input_ids": tokens()["input_ids"], "label": torch.randint(24, (2,))}
+        trip = round_trip(module, ENCODED, batch, _encoded, dtype, loss=_of_states, by_batch=True, steps=1)
+    elif make in (public.llama, public.mixtral):
+        trip = round_trip(module, CACHED, tokens(), _eager_experts, dtype, loss=next_token, target="labels", by_batch=True, steps=1)
+    else:
+        trip = round_trip(module, public.TINY, images(32), classify, dtype, loss="cross_entropy", by_batch=True, steps=1)
+    assert trip.loss_diff < tolerance and trip.weight_diff < tolerance
+
+
 @pytest.mark.parametrize("make", [public.resnet50, public.vgg19, public.convnext, public.mixer])
 def test_images(make: Callable[[], nn.Module]):
     trip = round_trip(make(), public.IMAGES, images(), classify, loss="cross_entropy", distributed=False, steps=1)
