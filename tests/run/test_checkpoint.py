@@ -60,7 +60,6 @@ def test_the_same_program_goes_on_bit_by_bit(base, whole):
 @pytest.mark.parametrize(
     ("name", "shares"),
     [
-        ("mlp_data_parallel", None),
         ("mlp_megatron", None),
         ("mesh", None),
         ("mlp_zero", {"batch": [10, 54], "hidden": [128, 0]}),
@@ -244,9 +243,8 @@ def test_one_run_at_a_time_has_a_folder(tmp_path, monkeypatch):
         pass
 
 
-def test_from_the_command_line(tmp_path, capsys, monkeypatch):
+def test_from_the_command_line(base, whole, tmp_path, capsys):
     file = str(programs_folder() / "plans" / "mlp_zero.hap")
-    other = str(programs_folder() / "plans" / "mesh.hap")
     at = str(tmp_path / "c")
 
     def answer(*words):
@@ -254,21 +252,16 @@ def test_from_the_command_line(tmp_path, capsys, monkeypatch):
         status = main(["run", *words, "--json"])
         return status, json.loads(capsys.readouterr().out)
 
-    whole = answer(file, "--data", "digits", "--seed", "3", "--steps", "6", "--dtype", "f64")[1]
+    # a run that the API began goes on from the command line, which takes seed and data from it
     status, said = answer(
-        file, "--data", "digits", "--seed", "3", "--steps", "4", "--dtype", "f64", "--checkpoint", at, "--every", "3"
+        file, "--resume", str(base), "--steps", str(LAST), "--dtype", "f64", "--checkpoint", at, "--every", "2"
     )
-    assert status == 0 and said["checkpoint"] == f"{at}/step-00000004" and steps(tmp_path / "c") == [3, 4]
-    for program, exact in ((file, True), (other, False)):
-        status, said = answer(program, "--resume", at, "--steps", "6", "--dtype", "f64")
-        assert (status, said["seed"], said["data"], said["first_step"]) == (0, 3, "digits", 5)
-        assert said["resumed"] == f"{at}/step-00000004" and steps(tmp_path / "c") == [3, 4]
-        assert said["loss"] == pytest.approx(whole["loss"][4:], rel=1e-9) and (
-            said["loss"] == whole["loss"][4:] or not exact
-        )
+    assert (status, said["seed"], said["data"], said["first_step"]) == (0, 0, "digits", AT + 1)
+    assert said["loss"] == whole.loss[AT:] and said["resumed"] == f"{base}/step-00000004"
+    assert said["checkpoint"] == f"{at}/step-00000007" and steps(tmp_path / "c") == [6, 7]
     for words, code in (
         ((file, "--resume", at, "--seed", "4"), "HAP757"),
-        ((file, "--resume", at, "--steps", "4"), "HAP719"),
+        ((file, "--resume", at, "--steps", "7"), "HAP719"),
         ((file, "--resume", str(tmp_path / "nothing")), "HAP750"),
         ((file, "--checkpoint", at), "HAP756"),
         ((file, "--checkpoint", f"{at}/lock"), "HAP754"),
@@ -277,6 +270,3 @@ def test_from_the_command_line(tmp_path, capsys, monkeypatch):
     ):
         status, said = answer(*words)
         assert (status, [d["code"] for d in said["diagnostics"]]) == (2, [code])
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")  # torchrun starts the same command again
-    status, said = answer(file, "--steps", "6", "--dtype", "f64", "--checkpoint", at)
-    assert (status, said["first_step"], said["loss"]) == (0, 5, whole["loss"][4:])
