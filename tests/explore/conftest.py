@@ -91,7 +91,7 @@ async def settled(app: ExploreApp, pilot: Pilot[int], until: Callable[[], bool] 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run one test's coroutine."""
-    asyncio.run(asyncio.wait_for(work, 60))
+    asyncio.run(asyncio.wait_for(work, 110))
 
 
 def on_screen(app: ExploreApp) -> str:

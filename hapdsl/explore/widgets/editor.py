@@ -12,6 +12,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.document._wrapped_document import WrappedDocument
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -32,6 +33,14 @@ _WRONG = {
 _CURSOR_LINE = {True: "#2b2f36", False: "#c9ced6"}
 
 
+class Flat(WrappedDocument):
+    """A document without wrapping: as high as it has lines. The original adds all lines up for each line that is drawn."""
+
+    @property
+    def height(self) -> int:
+        return self.document.line_count
+
+
 class ProgramEditor(TextArea, inherit_bindings=False):
     """A text area that colours the language and underlines what is wrong. F6 and F7 are the application's."""
 
@@ -45,6 +54,14 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         self.marks: dict[int, list[Finding]] = {}
         for dark, shade in _CURSOR_LINE.items():
             self.register_theme(TextAreaTheme(f"hap-{dark}", cursor_line_style=Style(bgcolor=shade)))
+
+    @property
+    def wrapped_document(self) -> WrappedDocument:
+        return self._flat
+
+    @wrapped_document.setter
+    def wrapped_document(self, value: WrappedDocument) -> None:
+        self._flat = value if isinstance(value, Flat) else Flat(value.document, tab_width=value._tab_width)
 
     def on_mount(self) -> None:
         self.recolour()
