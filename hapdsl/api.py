@@ -40,9 +40,9 @@ from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.pieces import assemble
-from hapdsl.search.planner import plan as search
 from hapdsl.standalone import standalone
 from hapdsl.theory.dtypes import FLOATS
+from hapdsl.virtual import plan_over
 from hapdsl.workbench import Workbench
 
 Loss = str | Callable[..., Tensor]
@@ -123,7 +123,7 @@ def plan(
     bench = Workbench("plan.hap", imported.text)
     block, hardware = bench.cluster_block(cluster), bench.cluster(cluster)
     graph = bench.graph(name, settings, train=not evaluate)
-    found = search(graph, hardware, objective=objective, gap=gap, time_limit=time_limit, baselines=False, name=f"{name}_plan")
+    found = plan_over(graph, hardware, objective=objective, gap=gap, time_limit=time_limit, baselines=False, name=f"{name}_plan")
     found.program.model_args = dict(settings or {})
     found.program.cluster = block.name
     text = standalone(bench, write(found.program), block, f"planned for the {objective} objective")

@@ -19,9 +19,8 @@ from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.heartbeat import Lost
 from hapdsl.run.launch import outer_rank
 from hapdsl.run.train import RunResult, train
-from hapdsl.search.planner import plan
 from hapdsl.standalone import standalone
-from hapdsl.virtual import planned
+from hapdsl.virtual import plan_over
 from hapdsl.workbench import Workbench
 
 
@@ -112,10 +111,7 @@ def _smaller(run: Survivor, stop: Lost, folder: Path, start: Checkpoint | None) 
         )
     settings = run.bench.settings(run.tree)
     graph = run.bench.graph(run.tree.model, settings)
-    seen = left.cluster.outer() if left.cluster.virtual else left.cluster
-    found = plan(graph, seen, baselines=False, name=f"{run.tree.model}_on_{len(left.cluster)}")
-    if left.cluster.virtual:
-        found = planned(found, left.cluster)
+    found = plan_over(graph, left.cluster, baselines=False, name=f"{run.tree.model}_on_{len(left.cluster)}")
     found.program.model_args = settings
     found.program.cluster = left.block.name
     lost = cluster.devices[stop.rank].name
