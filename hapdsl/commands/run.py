@@ -69,6 +69,8 @@ def command(
 
     how, log = running(out, kept)
     wished = going(seed, data, **kept)
+    if wished.saving is not None and not program.graph.updates:
+        raise click.UsageError(f"--checkpoint saves what is trained: program '{tree.name}' only evaluates")
     if wished.start is not None and wished.start.manifest.model_fingerprint != program.graph.fingerprint and first():
         out.say(f"note: model '{program.graph.model}' isn't what it was when {wished.start.folder} was written; its parameters and state are alike")
     run = Survivor(bench, tree, program)
@@ -134,7 +136,9 @@ def _words(program: Program, found: RunResult, predicted: float | None, cluster:
     if predicted is not None:
         real = "" if cluster is not None and cluster.measured else "; this machine's processes aren't slowed to its speeds"
         parts.append(f"  predicted {in_seconds(predicted)} on {program.cluster}{real}")
-    if found.loss:
+    if found.loss and not program.graph.updates:
+        parts.append(f"  loss {sum(found.loss) / len(found.loss):.5g}, the mean of {len(found.loss)} batches")
+    elif found.loss:
         shown = sorted({0, len(found.loss) // 4, len(found.loss) // 2, 3 * len(found.loss) // 4, len(found.loss) - 1})
         parts.append("  loss " + ", ".join(f"{found.loss[k]:.5g} at step {k + found.first_step}" for k in shown))
     for name, value in found.metrics.items():

@@ -62,12 +62,19 @@ class Scalars:
         self.pending: list[Tensor] = []
         self.loss: list[float] = []
         self.metrics: dict[str, float] = {}
+        self.evaluates, self.seen = not graph.updates, 0
         self.grad_norm: float | None = None
         self.since = time.perf_counter()
 
     def add(self, goals: dict[Value, Tensor]) -> None:
         if self.values:
             self.pending.append(torch.stack([goals[v].double() for v in self.values]))
+
+    def so_far(self, name: str, values: Tensor) -> float:
+        """A metric after these steps: in training the last value, in evaluation the mean over all batches."""
+        if not self.evaluates:
+            return float(values[-1])
+        return (self.metrics.get(name, 0.0) * self.seen + float(values.sum())) / (self.seen + len(values))
 
     def settle(self, step: int, drift: list[dict[str, Any]]) -> Line:
         """Add up what is pending over the ranks, which all must call it. The last step must have measured its gradients."""
@@ -83,7 +90,8 @@ class Scalars:
             if k == 0 and name == "loss":
                 self.loss += rows[:, k].tolist()
             else:
-                self.metrics[name] = float(rows[-1, k])
+                self.metrics[name] = self.so_far(name, rows[:, k])
+        self.seen += len(rows)
         now = time.perf_counter()
         each, self.since = (now - self.since) / steps, now
         gradients = self.rank.gradients
