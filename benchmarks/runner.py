@@ -1,8 +1,8 @@
-"""What the runner itself costs: `python -m benchmarks.runner [overhead|ddp|memory] [--json]`.
+"""What the runner itself costs: `python -m benchmarks.runner [overhead] [ddp] [memory] [--steps N]`, a JSON line each.
 
 overhead   our program of a 12-layer transformer on one process, beside the same instructions written by hand in eager PyTorch
 ddp        our even data-parallel program of it on four gloo processes, beside PyTorch DDP with torch.optim.Adam
-memory     the most bytes of tensors that a rank of several programs holds, beside the prediction
+memory     the most bytes of tensors that a rank of that data-parallel program holds, beside the prediction
 
 The two sides of a comparison take turns step by step in the same processes, so whatever else the machine does falls on both; what
 counts is the ratio of medians. `ratio_cpu` is that of CPU seconds, over all processes.
@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.eager import Eager, Module
+from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.resources import programs_folder
@@ -29,6 +30,7 @@ from hapdsl.run.allocator import keep_freed_memory
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.launch import launch
+from hapdsl.run.live import peak_bytes
 from hapdsl.search.baselines import baselines
 from hapdsl.workbench import Workbench
 
@@ -72,11 +74,6 @@ def interleaved(sides: dict[str, Callable[[], Any]], steps: int) -> dict[str, li
             if step >= 2:
                 found[name].append((float(slowest), float(total)))
     return found
-
-
-def side(rank: Rank, batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
-    fed = rank.feed(batch)
-    return lambda: rank.step(fed)
 
 
 def overhead(reporter: Any, program: Program, steps: int) -> None:
@@ -156,14 +153,36 @@ def compared(what: Any, processes: int, steps: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def held(reporter: Any, program: Program) -> None:
+    rank = Rank(program)
+    rank.load(initial(program.graph, 0))
+    reporter.send("held", bytes=peak_bytes(rank, rank.feed(random_inputs(program.graph)), 1))
+
+
+def memory() -> dict[str, Any]:
+    """Bytes of the first rank, measured and predicted, and the largest and smallest ratio of any rank."""
+    program, found = data_parallel(4), {}
+    bench = Workbench(programs_folder() / "clusters" / "even.hap", CLUSTER.format(count=4))
+    predicted = evaluate(program, bench.cluster("even")).memory.peak.tolist()
+    launch(held, 4, (program,), lambda rank, header, tensor: found.update({rank: header["bytes"]}), method="fork")
+    ratios = [found[r] / predicted[r] for r in range(4)]
+    return {"processes": 4, "held": found[0], "predicted": predicted[0], "ratios": [min(ratios), max(ratios)]}
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", default=["overhead", "ddp"])
+    parser.add_argument("what", nargs="*", default=["overhead", "ddp", "memory"], choices=["overhead", "ddp", "memory"])
     parser.add_argument("--steps", type=int, default=9)
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
     for what in chosen.what:
-        found = compared(overhead, 1, chosen.steps) if what == "overhead" else compared(ddp, 4, chosen.steps)
+        match what:
+            case "overhead":
+                found = compared(overhead, 1, chosen.steps)
+            case "ddp":
+                found = compared(ddp, 4, chosen.steps)
+            case _:
+                found = memory()
         print(json.dumps({"what": what, **found}), flush=True)
 
 
