@@ -71,7 +71,8 @@ def command(
     wished = going(seed, data, **kept)
     if wished.saving is not None and not program.graph.updates:
         raise click.UsageError(f"--checkpoint saves what is trained: program '{tree.name}' only evaluates")
-    if wished.start is not None and wished.start.manifest.model_fingerprint != program.graph.fingerprint and first():
+    changed = wished.start is not None and wished.start.manifest.model_fingerprint not in ("", program.graph.fingerprint)
+    if wished.start is not None and changed and program.graph.updates and first():
         out.say(f"note: model '{program.graph.model}' isn't what it was when {wished.start.folder} was written; its parameters and state are alike")
     run = Survivor(bench, tree, program)
     with reports(out, steps, log) as tell:

@@ -29,15 +29,16 @@ BUILT_IN = ("random", "digits")  # data that a checkpoint may name: it is ours, 
 
 @dataclass(frozen=True)
 class Course:
-    """Of one run: what it goes on from, and where its checkpoints go. Neither is needed."""
+    """Of one run: what it goes on from, and where its checkpoints go. Neither is needed. What only `evaluates` begins its own count of steps."""
 
     start: Checkpoint | None = None
     saving: Saving | None = None
+    evaluates: bool = False
 
     @property
     def first(self) -> int:
         """The first step to do."""
-        return 1 if self.start is None else self.start.manifest.step + 1
+        return 1 if self.start is None or self.evaluates else self.start.manifest.step + 1
 
     def due(self, step: int, last: int) -> bool:
         """Is a checkpoint written behind this step?"""
@@ -55,9 +56,9 @@ def course(
     if start is not None:
         checkpoint_read.fits(start, program.graph, checkpoint_read.loaded(program))
         done = start.manifest.step
-        if done >= steps:
+        if done >= steps and program.graph.updates:
             raise error("HAP719", f"{start.folder} stands at step {done}: of {steps} steps none is left", help=f"--steps counts from the beginning: --steps {done + steps} does {steps} more")  # fmt: skip
-    return Course(start, saving)
+    return Course(start, saving, evaluates=not program.graph.updates)
 
 
 def settle(start: Checkpoint, seed: int | None, data: str | None) -> tuple[int, str]:
@@ -136,6 +137,7 @@ class Passage:
             rank.load(first_values)
         else:
             take_up(rank, start)
+            rank.clock.step = self.on.first
         return range(self.on.first, self.steps + 1)
 
     def after(self, step: int) -> Path | None:

@@ -346,7 +346,7 @@ def train_alone(
     keep = {*([graph.loss] if graph.loss else []), *scalars, *graph.updates.values()}
     executor = Reference(graph, dtype, seed, allow, keep)
     feed = open_feed(data, graph, seed)
-    first = Course(resume).first
+    first = Course(resume, evaluates=not graph.updates).first
     executor.clock.skipped = 0 if resume is None else int(resume.manifest.extra.get("skipped", 0))
     held = initial(graph, seed, dtype) if resume is None else dict(checkpoint_read.tensors(resume))
     skip(feed, first)

@@ -15,10 +15,13 @@ from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
 from hapdsl.run import checkpoint_read, lock
 from hapdsl.run.checkpoint import find, steps
+from hapdsl.run.checkpoint_state import state_dict
 from hapdsl.run.checkpoint_write import Saving
+from hapdsl.run.data import open_feed
 from hapdsl.run.how import How
 from hapdsl.run.launch import launch
 from hapdsl.run.train import train
+from hapdsl.workbench import Workbench
 from tests.run.test_train import program_of
 
 F64 = torch.float64
@@ -89,10 +92,41 @@ def test_the_scale_of_f16_goes_on(tmp_path):
         torch.testing.assert_close(tensor, whole.final[name], rtol=0, atol=0, equal_nan=True)
 
 
+EVALUATES = """
+import "../models/mlp.hap"
+import "../clusters/digits.hap"
+program looks for mlp(batch = 64, d = 64, hidden = 128) on digits {
+    shares batch = [20, 20, 20, 4]
+    forward {
+        x@S(0), label@S(0) = input()
+        w1@R, b1@R, w2@R = param()
+        u@S(0) = matmul(x@S(0), w1@R)
+        a@S(0) = add(u@S(0), b1@R)
+        h@S(0) = relu(a@S(0))
+        z@S(0) = matmul(h@S(0), w2@R)
+        loss@P = cross_entropy(z@S(0), label@S(0))
+    }
+}
+"""
+
+
+def test_a_program_that_evaluates_takes_the_weights(base):
+    """It counts its own steps: those are batches to look at."""
+    bench = Workbench(programs_folder() / "plans" / "looks.hap", EVALUATES)
+    program = bench.proven(bench.program()).program
+    found = train(program, 4, 3, "digits", dtype=F64, resume=base, reference=True)
+    weights, feed = state_dict(find(base)), open_feed("digits", program.graph)
+    for step in (1, 2, 3):
+        batch = feed.batch(step)
+        z = torch.relu(batch["x"].double() @ weights["w1"] + weights["b1"]) @ weights["w2"]
+        assert found.loss[step - 1] == pytest.approx(
+            float(torch.nn.functional.cross_entropy(z, batch["label"])), rel=1e-12
+        )
+    assert found.first_step == 1 and found.loss_diff < 1e-12
+
+
 def on_two(program, shares):
     """The program's text for two devices with these shares."""
-    from hapdsl.workbench import Workbench
-
     folder = programs_folder() / "plans"
     text = (folder / f"{program.name}.hap").read_text()
     text = text.replace("[32, 16, 8, 8]", str(shares["batch"])).replace("[64, 32, 16, 16]", str(shares["hidden"]))
