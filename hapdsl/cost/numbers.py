@@ -6,7 +6,7 @@ are the same operator or collective over the same shapes. Whatever is priced und
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from hapdsl.graph.program import LOADS, Instruction, Value
@@ -59,7 +59,11 @@ class Numbers:
     def slot(self, value: Value) -> int:
         """The number of a value; equal values have one number."""
         # Plain words and numbers: Python hashes these many times faster than nested objects.
-        flat = tuple([x for p in value.placement for x in (p.kind, p.dim)])
+        placement = value.placement
+        if len(placement) == 1:
+            flat: tuple[str | int, ...] = (placement[0].kind, placement[0].dim)
+        else:
+            flat = tuple([x for p in placement for x in (p.kind, p.dim)])
         key = (value.tensor, flat)
         found = self._slots.get(key)
         if found is None:
@@ -93,7 +97,7 @@ class Numbers:
             instruction, [self.slot(v) for v in instruction.inputs], [self.slot(v) for v in instruction.outputs]
         )
 
-    def drafts(self, instructions: Iterable[Instruction]) -> list[Draft]:
+    def drafts(self, instructions: Sequence[Instruction]) -> list[Draft]:
         """The drafts of a program. Values are first looked up as objects, which most programs share between their instructions."""
         slots: dict[int, int] = {}
         found = []
@@ -139,7 +143,11 @@ class Numbers:
         found = self._calls.get(id(node))
         if found is None:
             instance = node.instance
-            key = (node.op, tuple([g.operand for g in instance.given]), str(instance.attributes))
+            key = (
+                node.op,
+                tuple([g.operand for g in instance.given]),
+                str(instance.attributes) if instance.attributes else "",
+            )
             number = self._call_numbers.setdefault(key, len(self._call_numbers))
             found = self._calls[id(node)] = (node, number)
         return found[1]
