@@ -19,6 +19,7 @@ from hapdsl.cost.columns import Columns
 from hapdsl.cost.pricing import Line, Pricer
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def simulate(lines: Sequence[Line], pricer: Pricer) -> tuple[Floats, Floats]:
@@ -33,9 +34,12 @@ def simulated(columns: Columns) -> tuple[Floats, Floats]:
     can wait for it; so runs between such instructions are sums, and only these and what is no compute are looked at one by one.
     """
     n, devices = len(columns), len(columns.pricer.cluster)
-    seconds, makers, waits = columns.seconds, columns.makers, _waits(columns)
+    seconds = columns.seconds
+    makers, origin = _origins(columns)
+    after = np.flatnonzero(columns.frees)
     starts, ends = np.zeros((n, devices)), np.zeros((n, devices))
-    looked_at = columns.collective | columns.local | columns.frees
+    waits = _waits(columns, makers)
+    looked_at = columns.collective | (columns.local & (origin == np.arange(n)))
     looked_at[list(waits)] = True
     events = np.flatnonzero(looked_at)
     # The compute stream, packed: its lines, its seconds, and how many of its lines stand before each event.
@@ -43,11 +47,16 @@ def simulated(columns: Columns) -> tuple[Floats, Floats]:
     work, done = seconds[stream], 0
     begun, ended = np.empty_like(work), np.empty_like(work)
     compute_free = comm_free = np.zeros(devices)
-    first_read = np.searchsorted(columns.readers, events).tolist()
-    behind = np.searchsorted(columns.readers, events, side="right").tolist()
-    for k, upto, read, end in zip(
-        events.tolist(), np.searchsorted(stream, events).tolist(), first_read, behind, strict=True
-    ):
+    first_read = np.searchsorted(columns.readers, np.arange(n + 1)).tolist()
+
+    def ready(k: int) -> Floats:
+        found = np.zeros(devices)
+        for maker in makers[first_read[k] : first_read[k + 1]].tolist():
+            if maker >= 0:
+                np.maximum(found, ends[maker], out=found)
+        return found
+
+    for k, upto in zip(events.tolist(), np.searchsorted(stream, events).tolist(), strict=True):
         if upto > done:
             compute_free = _run(work, begun, ended, done, upto, compute_free)
             ends[stream[done:upto]] = ended[done:upto]
@@ -56,26 +65,40 @@ def simulated(columns: Columns) -> tuple[Floats, Floats]:
         if own is not None:
             for maker in own:
                 compute_free = np.maximum(compute_free, ends[maker])
-            continue
-        ready = np.zeros(devices)
-        for maker in makers[read:end].tolist():
-            if maker >= 0:
-                np.maximum(ready, ends[maker], out=ready)
-        if columns.kinds[k] < 0:
-            starts[k] = ends[k] = ready
+        elif columns.kinds[k] < 0:
+            starts[k] = ends[k] = ready(k)
         else:
             instruction = columns.lines[k].instruction
-            starts[k] = _together(np.maximum(comm_free, ready), columns.pricer.groups(instruction.axis))
+            starts[k] = _together(np.maximum(comm_free, ready(k)), columns.pricer.groups(instruction.axis))
             comm_free = ends[k] = starts[k] + seconds[k]
     if len(stream) > done:
         _run(work, begun, ended, done, len(stream), compute_free)
     starts[stream], ends[stream] = begun, ended
+    passed_on = np.flatnonzero(origin != np.arange(n))
+    starts[passed_on] = ends[passed_on] = ends[origin[passed_on]]
+    for k in after.tolist():
+        starts[k] = ends[k] = ready(k)
     return starts, ends
 
 
-def _waits(columns: Columns) -> dict[int, list[int]]:
+def _origins(columns: Columns) -> tuple[Ints, Ints]:
+    """(makers, origin): who makes what each read reads, local conversions of one value left out: those hand on when their source was there.
+
+    int arrays [operands] (-1 where nobody does) and [lines] (every other line is its own origin).
+    """
+    makers = columns.makers.copy()
+    origin = np.arange(len(columns))
+    reads = np.flatnonzero(columns.local[columns.readers])
+    alone = np.bincount(columns.readers[reads], minlength=len(columns)) == 1
+    for read in reads[alone[columns.readers[reads]] & (makers[reads] >= 0)].tolist():
+        origin[columns.readers[read]] = origin[makers[read]]
+    made = makers >= 0
+    makers[made] = origin[makers[made]]
+    return makers, origin
+
+
+def _waits(columns: Columns, makers: Ints) -> dict[int, list[int]]:
     """For compute lines that may have to wait: the lines that make what they wait for, each at its first reader only."""
-    makers = columns.makers
     elsewhere = columns.collective | columns.local
     reads = np.flatnonzero((makers >= 0) & columns.compute[columns.readers] & elsewhere[makers])
     _, first = np.unique(makers[reads], return_index=True)
