@@ -1,9 +1,7 @@
 """The tree of the language: what `parse` returns and `print` writes.
 
-The shape of every node is given here once, as a small grammar in dataclasses.
-Nodes are immutable and compare by content: `span` (where it stood in the text)
-never takes part in a comparison, comments do, so `parse(print(t)) == t` says that
-comments survive too.
+The shape of every node is given here once, as a small grammar in dataclasses. Nodes are immutable and compare by content: `span` (where it
+stood in the text) never takes part in a comparison, comments do, so `parse(print(t)) == t` says that comments survive too.
 
     File      = (Import | Def | Op | Model | Device | Cluster | Program)*
     Model     = (Declare | Assign | Repeat | Microbatch | Output | Metric | Train | Group)*
@@ -472,8 +470,7 @@ class Network(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Measured(Statement):
-    """`measured kind [on device] [at skew] { 1 MiB = 3 ms, ... }`: a collective (where the largest share is `skew` times an even one), or
-    an operator on one kind of device."""
+    """`measured kind [on device] [at skew] { 1 MiB = 3 ms, … }`: an operator on one kind of device, or a collective at a skew of its shares."""
 
     kind: str
     points: tuple[tuple[Quantity, Quantity], ...]

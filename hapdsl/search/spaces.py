@@ -118,7 +118,7 @@ class Spaces:
         if self.restriction is not None or len(rules) < len(found):
             return None
         structure = self.structure(self.heavy)
-        return Choice(rules, {n: (R,) for n in (*structure.offers, *structure.holds)}, dict.fromkeys(structure.holds, R))
+        return Choice(rules, dict.fromkeys((*structure.offers, *structure.holds), (R,)), dict.fromkeys(structure.holds, R))
 
     # -- spaces ------------------------------------------------------------------------
 
