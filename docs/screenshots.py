@@ -12,13 +12,13 @@ from hapdsl.explore.app import ExploreApp, session_of
 from hapdsl.lang.resources import programs_folder
 
 HERE = Path(__file__).parent
-TEXT = 'import "std/vit_digits.hap"\nimport "std/digits.hap"\n'
+TEXT = 'import "std/mlp.hap"\nimport "std/digits.hap"\n'
 SIZE = (150, 44)
 
 
 async def until(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
-    """Wait until something holds, two minutes at most."""
-    for _ in range(1200):
+    """Wait until something holds, five minutes at most."""
+    for _ in range(3000):
         await pilot.pause(0.1)
         if holds():
             break
