@@ -122,7 +122,8 @@ def training(text: str, train: bool = True, **settings: int) -> TrainingGraph:
     file = parsed(text)
     model = next(b for b in file.items if isinstance(b, nodes.Model))
     defs = {b.name: b for b in file.items if isinstance(b, nodes.Def)}
-    return build(model, defs, operators({}), settings, train)
+    own = {b.name: b for b in file.items if isinstance(b, nodes.Op)}
+    return build(model, defs, operators(own), settings, train)
 
 
 def cluster(text: str) -> Cluster:
