@@ -17,6 +17,7 @@ from hapdsl.cost.methods import with_cheapest_methods
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import HapError
 
 if TYPE_CHECKING:
     from hapdsl.search.plan import Candidate, Plan
@@ -55,8 +56,14 @@ def plan_over(graph: TrainingGraph, cluster: Cluster, *, time_limit: float | Non
     left = None if time_limit is None else time_limit - (time.monotonic() - started)
     if (left is not None and left <= 0) or (wishes.get("cancelled") or (lambda: False))():
         return found
-    outside = replace(cluster.outer(), within=None)
-    other = planned(plan(graph, outside, time_limit=left, **{**wishes, "baselines": False, "progress": None}), cluster)
+    seen = cluster.outer()
+    roomy = tuple(replace(d, memory=d.memory * len(n.devices)) for d, n in zip(seen.devices, cluster.nodes, strict=True))
+    outside = replace(seen, devices=roomy, within=None)  # seen so, a node holds what its devices hold together
+    try:
+        second = plan(graph, outside, time_limit=left, **{**wishes, "baselines": False, "progress": None})
+    except HapError:
+        return found
+    other = planned(second, cluster)
     better = other if other.cost_s < found.cost_s * (1 - 1e-9) and other.cost.fits else found
     return replace(better, baselines=found.baselines, search_s=time.monotonic() - started, nodes=found.nodes + other.nodes)
 
