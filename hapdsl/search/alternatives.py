@@ -5,7 +5,7 @@ bound. What such a program truly costs is another matter, so it is put into the 
 the plan itself with only the neighbourhood of the change chosen anew (`nearby`), and in small graphs some of the next best. The
 best of them is reported with its true cost: there may be a better one still, but none below the bound.
 
-Everything is compared with the plan in canonical order, which for a plan that was searched is the plan itself.
+Everything is compared with the plan in canonical order; as it is written it may be faster (`reorder`).
 """
 
 from __future__ import annotations

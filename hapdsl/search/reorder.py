@@ -21,7 +21,7 @@ from hapdsl.cost.evaluate import stages_of
 from hapdsl.cost.memory import measure
 from hapdsl.cost.overlap import simulate
 from hapdsl.cost.pricing import Line, Pricer
-from hapdsl.graph.program import Instruction, Program
+from hapdsl.graph.program import COLLECTIVES, LOCAL, Instruction, Program, Value
 from hapdsl.lang import nodes
 from hapdsl.search.levels import by_levels
 from hapdsl.search.order import Tasks
@@ -45,6 +45,24 @@ def reordered(program: Program, pricer: Pricer, objective: str, written: Written
     lines = [pricer.line(i) for i in program.instructions]
     best = reordered_lines(program, lines, pricer, objective, written)
     return program if best is lines else replace(program, instructions=[line.instruction for line in best])
+
+
+def without_unread(program: Program) -> Program:
+    """The program without conversions of which nothing is read: choices may offer what nobody takes, and behind compute that costs nothing."""
+    graph = program.graph
+    results = {graph.resolve(n) for n in (graph.loss, *graph.outputs, *graph.metrics) if n is not None}
+    results |= set(graph.updates.values())
+    read: set[Value] = set()
+    kept: list[Instruction] = []
+    for instruction in reversed(program.instructions):
+        conversion = instruction.node is None and instruction.op in (*COLLECTIVES, *LOCAL)
+        if conversion and not any(v in read or v.tensor in results for v in instruction.outputs):
+            continue
+        read.update(instruction.inputs)
+        kept.append(instruction)
+    if len(kept) == len(program.instructions):
+        return program
+    return replace(program, instructions=kept[::-1])
 
 
 def reordered_lines(

@@ -27,7 +27,7 @@ from hapdsl.search.complete import complete
 from hapdsl.search.order import Tasks
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
-from hapdsl.search.reorder import FEW, LINES, reordered
+from hapdsl.search.reorder import FEW, LINES, reordered, without_unread
 from hapdsl.workbench import Workbench
 
 from .examples import PROGRAMS, clusters, example
@@ -195,6 +195,19 @@ def test_what_is_prefetched_must_fit() -> None:
     assert reordered(program, pricer, "overlap") is program
     program, made, pricer = by_hand(f"{need + 64} B")
     assert evaluate(reordered(program, pricer, "overlap"), made).fits
+
+
+def test_what_nobody_reads_is_left_out() -> None:
+    """Not the results of a step: `y@R`, an output, stays though nobody reads it."""
+    gathers = (
+        "        w1@R    = all_gather(w1@S(0))\n        w1@S(1) = slice(w1@R)\n        y@R     = all_gather(y@S(0))\n"
+    )
+    graph = training(TWO_GATHERS, train=False)
+    longer = verify(tree_of(BY_HAND.replace("    }\n}\n", gathers + "    }\n}\n")), graph, 2).program
+    found = without_unread(longer)
+    gone = [i for i in longer.instructions if i not in found.instructions]
+    assert [(i.op, i.inputs[0].tensor) for i in gone] == [("all_gather", "w1"), ("slice", "w1")]
+    assert without_unread(found) is found
 
 
 def test_lines_of_a_person_keep_their_order() -> None:
