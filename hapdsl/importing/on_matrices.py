@@ -129,13 +129,14 @@ def einsum(b: Builder, node: Node, spec: str, operands: Sequence[Value], **__: A
 
 
 @handles("aten.embedding.default", constants=True)
-def embedding(b: Builder, node: Node, table: Value, ids: Value | Constant, *_: Any, **__: Any) -> Value:
+def embedding(b: Builder, node: Node, table: Value, ids: Value | Constant, padding: int = -1, *_: Any, **__: Any) -> Value:
     table = b.logical(fresh(table))
     width = table.dims[1]
     if isinstance(ids, Constant):
         return constant_rows(b, table, ids)
     ids = fresh(ids)
-    return b.emit("embedding", [ids, table], (*ids.dims, width), (*ids.stored, width), table.dtype)
+    given: dict[str, Any] = {"padding": padding} if padding >= 0 else {}  # this row isn't trained
+    return b.emit("embedding", [ids, table], (*ids.dims, width), (*ids.stored, width), table.dtype, **given)
 
 
 def constant_rows(b: Builder, table: Value, ids: Constant) -> Value:

@@ -83,7 +83,7 @@ HINTS: dict[str, tuple[Hint, ...]] = {
         _shaped((4, 6, 5), dim=1, before=2, after=1, value=-100),
         _shaped((4, 6), dim=-1, before=0, after=3, value=0.5),
     ),
-    "embedding_grad": (Hint({"rows": 7}),),
+    "embedding_grad": (Hint({"rows": 7}), Hint({"rows": 7, "padding": 2})),
     "embedding_bag_grad": (Hint({"rows": 7}),),
     "pick_grad": (Hint({"size": 7}, {"c": 7}),),
     "lower_triangle": (Hint({}, {"s": 5, "t": 5}),),

@@ -231,6 +231,7 @@ CASES: dict[str, list[Case]] = {
     "embedding": [
         case("embedding(ids, a)", lambda a, ids: a[ids], {"ids": ((4, 3), 5)}, a=(5, 6)),
         case("embedding(ids, a)", lambda a, ids: a[ids], {"ids": ((), 5)}, a=(5, 6)),
+        case("embedding(ids, a, padding = 1)", lambda a, ids: F.embedding(ids, a, padding_idx=1), {"ids": ((4, 3), 5)}, a=(5, 6)),
     ],
     "attention": [
         case("attention(q, k, v)", written_out, q=(2, 3, 4, 5), k=(2, 3, 6, 5), v=(2, 3, 6, 7)),

@@ -50,6 +50,19 @@ def mixtral() -> nn.Module:
     return hf.MixtralForCausalLM(hf.MixtralConfig(num_local_experts=4, **LLAMA))
 
 
+def bart() -> nn.Module:
+    """Makes the decoder's inputs of the labels, part by part of a new tensor."""
+    sizes = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 1), ("attention_heads", 3), ("ffn_dim", 48))}
+    return hf.BartForConditionalGeneration(
+        hf.BartConfig(vocab_size=50, d_model=24, max_position_embeddings=32, dropout=0.0, pad_token_id=1, decoder_start_token_id=2, **sizes)
+    )
+
+
+def mamba() -> nn.Module:
+    """A scan over positions, with convolutions along them."""
+    return hf.MambaForCausalLM(hf.MambaConfig(vocab_size=50, hidden_size=24, num_hidden_layers=1, state_size=4))
+
+
 def vit() -> nn.Module:
     sizes = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 48, "image_size": 16, "patch_size": 4}
     return hf.ViTForImageClassification(hf.ViTConfig(num_labels=5, **sizes, **NO_DROPOUT))

@@ -88,7 +88,7 @@ EXPECTED = {
     "elu": lambda x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x)),
     "pad": lambda x, dim, before, after, value: padded(x, dim, before, after, value),
     "standardize": lambda x, eps: (x - x.mean(-1, True)) / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps),
-    "embedding": lambda ids, table: F.embedding(ids, table),
+    "embedding": lambda ids, table, padding: F.embedding(ids, table),
     **IMAGES,
     "attention": lambda q, k, v, mask=None, *, causal: attend(q, k, v, mask, causal),
     "rotary": lambda x, base, direction: turn(x, base, direction),

@@ -68,7 +68,7 @@ def rows_here(ids: Tensor, table: Range) -> tuple[Tensor, Tensor]:
 
 
 @kernel
-def embedding(ctx: Context, ids: Tensor, table: Tensor) -> Tensor:
+def embedding(ctx: Context, ids: Tensor, table: Tensor, *, padding: int = -1) -> Tensor:
     rows = ctx.span(1, 0)
     if rows.length == rows.extent:
         check_rows(ids, rows.extent)
@@ -78,8 +78,10 @@ def embedding(ctx: Context, ids: Tensor, table: Tensor) -> Tensor:
 
 
 @kernel
-def embedding_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int) -> Tensor:
+def embedding_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int, padding: int = -1) -> Tensor:
     table = ctx.spans()[0]
+    if padding >= 0:
+        g = torch.where((ids == padding).unsqueeze(-1), 0, g)
     if table.length == table.extent:
         check_rows(ids, table.extent)
         return torch.ops.aten.embedding_dense_backward(g, ids.long(), rows, -1, False)
