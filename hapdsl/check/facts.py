@@ -181,15 +181,14 @@ class Known:
         self._now: dict[int, tuple[Written, Facts]] = {}
         self._read_as: tuple[object, ...] = ()
         self._reader: Reader | None = None
-        self._split: tuple[object, ...] | None = None
-        self._split_graph: TrainingGraph | None = None
+        self._split: tuple[TrainingGraph, tuple[object, ...], TrainingGraph] | None = None
 
-    def split_graph(self, key: tuple[object, ...]) -> TrainingGraph | None:
-        """The graph that was split so last."""
-        return self._split_graph if self._split == key else None
+    def split_graph(self, graph: TrainingGraph, asked: tuple[object, ...]) -> TrainingGraph | None:
+        """What `graph` was split into last, if the same was asked for."""
+        return self._split[2] if self._split is not None and self._split[0] is graph and self._split[1] == asked else None
 
-    def remember_split(self, key: tuple[object, ...], graph: TrainingGraph) -> None:
-        self._split, self._split_graph = key, graph
+    def remember_split(self, graph: TrainingGraph, asked: tuple[object, ...], found: TrainingGraph) -> None:
+        self._split = (graph, asked, found)
 
     def layout(self, layout: Layout) -> Layout:
         """The layout of the last check, if it is the same."""

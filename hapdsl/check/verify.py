@@ -79,13 +79,12 @@ def _split(program: nodes.Program, graph: TrainingGraph, report: Report, known: 
     asked = tuple((s.cls, s.layers) for s in program.body if isinstance(s, nodes.Shares | nodes.Ratio) and s.layers is not None)
     if not asked:
         return graph
-    key = (id(graph), asked)
-    found = known.split_graph(key)
+    found = known.split_graph(graph, asked)
     if found is None:
         before = len(report)
         found = split(program, graph, report)
         if len(report) == before:
-            known.remember_split(key, found)
+            known.remember_split(graph, asked, found)
     return found
 
 

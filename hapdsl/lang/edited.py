@@ -69,8 +69,19 @@ class EditedText:
                 self.tree, self._lines = found, lines
                 return found
         tree, braces = parse_with_braces(text, self.file)
-        self.tree, self._lines, self._braces, self.moved = tree, lines, dict(braces), {}
-        return tree
+        self.tree, self._lines, self._braces, self.moved = self._adopted(tree, lines), lines, dict(braces), {}
+        return self.tree
+
+    def _adopted(self, tree: n.File, lines: list[str]) -> n.File:
+        """The tree with the blocks of the last one, where their text is the same and stands at the same place."""
+        if self.tree is None:
+            return tree
+        old = {item.span: item for item in self.tree.items}
+        items = []
+        for item in tree.items:
+            last, own = old.get(item.span), slice(item.span.line - 1, item.span.end_line)
+            items.append(last if last is not None and self._lines[own] == lines[own] and last == item else item)
+        return replace(tree, items=tuple(items))
 
     # -- pieces ------------------------------------------------------------------------
 
