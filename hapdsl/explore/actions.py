@@ -57,7 +57,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("search_view", "Search", "Bound and best plan over time, what the search does; space holds it there", "Plans", (), ("v",)),
     Action("hold", "Hold the search", "Hold the search for a while, or let it go on", "Plans"),
     Action("closer", "Search closer", "Search on, to a quarter of the gap", "Plans", (), ("full_stop",)),
-    Action("cancel", "Cancel", "Stop what is going on (of a search the best so far is kept), close a view; else go to the list of plans", "Plans", ("escape",)),
+    Action("cancel", "Cancel", "Leave the editor; then stop what is going on (of a search the best so far is kept), close a view, go to the list of plans", "Plans", ("escape",)),
     Action("mark", "Mark for comparison", "Mark the plan on the screen, or take the mark away", "Plans", (), ("space",)),
     Action("compare", "Compare", "Plans side by side: lines, stages, devices; those marked, else this one with the others", "Plans", (), ("d",), footer="Compare"),
     Action("whatif", "What if…", "Sliders for network and devices that price all plans again", "Plans", (), ("w",)),

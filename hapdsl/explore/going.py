@@ -31,7 +31,8 @@ class Going(Editing, Looking):
             self._find(event.start, 1, stay=True)
 
     def on_finder_left(self, event: Finder.Left) -> None:
-        self.editor.focus()
+        self.set_focus(self.editor)
+        self.query_one(Finder).display = False
         if event.back is not None:
             self.editor.move_cursor(event.back)
             self.sought = ""

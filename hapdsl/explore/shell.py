@@ -168,8 +168,10 @@ class Shell(App[int]):
         self.query_one("#views", ContentSwitcher).current = view
         self.query_one("#side").display = view in (PROGRAM, SUMMARY)  # other views need the room
         self.refresh_all()
-        if focus:
-            (self.editor if view == PROGRAM else self.query_one(f"#{view}")).focus()
+        if focus and view == PROGRAM:
+            self.set_focus(self.editor)  # at once: the next key is meant for it
+        elif focus:
+            self.query_one(f"#{view}").focus()
 
     async def _show_document(self, document: Document) -> None:
         """Bring a document's editor to the front; it is made the first time."""

@@ -33,7 +33,8 @@ class Viewing(Filing):
             self.query_one(PlanList).focus()
 
     def on_program_editor_left(self) -> None:
-        self.action_cancel()
+        """Escape in the editor only leaves it: whoever stops typing doesn't mean the search."""
+        self.query_one(PlanList).focus()
 
     def on_plan_list_opened(self) -> None:
         self.action_focus_editor()

@@ -379,6 +379,8 @@ def test_cancelling_keeps_what_was_found(small: Path) -> None:
             await settled(app, pilot, lambda: any(r.plan.origin == "baseline" for r in app.session.rows()))
             if app.work.searching:
                 await pilot.press("escape")
+                assert app.focused is app.query_one(PlanList)
+                await pilot.press("escape")
                 await settled(app, pilot)
             assert not app.work.searching
             count = len(app.session.rows())

@@ -46,7 +46,7 @@ class Finder(Horizontal):
         box = self.query_one(Input)
         box.value = ""
         self.tell("enter keeps the place, esc goes back")
-        box.focus()
+        self.screen.set_focus(box)  # at once: the next key is meant for it
 
     def tell(self, words: str) -> None:
         self.said = words
@@ -59,9 +59,7 @@ class Finder(Horizontal):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.display = False
         self.post_message(self.Left(None))
 
     def action_leave(self) -> None:
-        self.display = False
         self.post_message(self.Left(self.start))

@@ -17,6 +17,7 @@ from hapdsl.lang.amounts import in_seconds
 
 MARKS = {PROVEN: "✓", SKETCH: "~", UNKNOWN: "·"}
 _COLOURS = {"✓": ("#7ee2a8", "#116329"), "~": ("#e5c07b", "#8a5a00"), "·": ("#8b949e", "#6e7781"), "✗": ("#ff7070", "#c0102a")}
+BAR = 8  # columns of the longest bar
 ONE_LINE = 56  # columns from which a plan takes one line
 
 
@@ -72,7 +73,7 @@ class PlanList(OptionList):
         quiet = "#8b949e" if dark else "#6e7781"
         cost = in_seconds(row.seconds) if row.seconds is not None else ""
         manner = f"italic {quiet}" if row.old else "bold"
-        about = self._about(row)
+        about = f"{self._bar(row)}{self._about(row)}"
         text = Text(no_wrap=True, overflow="ellipsis", end="")
         text.append(f"{mark} ", Style.parse(f"bold {_COLOURS[mark][0 if dark else 1]}"))
         number = f"[{self.marked.index(row.plan.key) + 1}] " if row.plan.key in self.marked else ""
@@ -87,6 +88,13 @@ class PlanList(OptionList):
         text.append(f" {cost}", Style.parse(manner))
         text.append(f"\n  {set_cell_size(about, width - 2)}", Style.parse(quiet))
         return text
+
+    def _bar(self, row: Row) -> str:
+        """The cost beside the dearest of the list."""
+        worst = max((r.seconds for r in self.rows if r.seconds is not None), default=0.0)
+        if row.seconds is None or worst <= 0 or len(self.rows) < 2:
+            return ""
+        return "▆" * max(1, round(BAR * row.seconds / worst)) + " "
 
     @property
     def _left(self) -> int:
