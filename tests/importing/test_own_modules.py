@@ -46,7 +46,7 @@ def test_mlp(dtype, tolerance):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_transformer(dtype, tolerance):
-    trip = round_trip(modules.transformer(), TOKENS, tokens(), dtype=dtype)
+    trip = round_trip(modules.transformer(), TOKENS, tokens(), dtype=dtype, by_batch=dtype == torch.float32)
     assert trip.loss_diff < tolerance and trip.weight_diff < tolerance and trip.compared == 29
     assert "param attn.qkv.weight : f32[3, heads, head_dim, d]" in trip.imported.text
     assert trip.graph.classes["heads"].units == 3
