@@ -57,7 +57,9 @@ def plan_over(graph: TrainingGraph, cluster: Cluster, *, time_limit: float | Non
     if (left is not None and left <= 0) or (wishes.get("cancelled") or (lambda: False))():
         return found
     seen = cluster.outer()
-    roomy = tuple(replace(d, memory=d.memory * len(n.devices)) for d, n in zip(seen.devices, cluster.nodes, strict=True))
+    roomy = tuple(
+        replace(d, memory=d.memory * len(n.devices)) for d, n in zip(seen.devices, cluster.nodes, strict=True)
+    )
     outside = replace(seen, devices=roomy, within=None)  # seen so, a node holds what its devices hold together
     try:
         second = plan(graph, outside, time_limit=left, **{**wishes, "baselines": False, "progress": None})
@@ -65,7 +67,9 @@ def plan_over(graph: TrainingGraph, cluster: Cluster, *, time_limit: float | Non
         return found
     other = planned(second, cluster)
     better = other if other.cost_s < found.cost_s * (1 - 1e-9) and other.cost.fits else found
-    return replace(better, baselines=found.baselines, search_s=time.monotonic() - started, nodes=found.nodes + other.nodes)
+    return replace(
+        better, baselines=found.baselines, search_s=time.monotonic() - started, nodes=found.nodes + other.nodes
+    )
 
 
 def planned(found: Plan, cluster: Cluster) -> Plan:
@@ -95,5 +99,7 @@ def planned(found: Plan, cluster: Cluster) -> Plan:
     if best is not None and best.seconds(found.objective) < made.cost_s:
         program = replace(best.program, name=found.program.name)
         every, scope = found.bound_any_shares_s or 0.0, f"all shares; {SCOPE}"
-        made = replace(made, program=program, cost=best.cost, bound_s=min(every, best.seconds(found.objective)), bound_scope=scope)
+        made = replace(
+            made, program=program, cost=best.cost, bound_s=min(every, best.seconds(found.objective)), bound_scope=scope
+        )
     return replace(made, baselines=baselines)

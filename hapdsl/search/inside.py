@@ -50,9 +50,13 @@ class _Lines:
         return found
 
     def expanded(self, instruction: Instruction, between: Between) -> list[list[Draft]]:
-        once = replace(instruction, section="forward", repeat=())  # how often a section is done isn't a line's own price
+        once = replace(
+            instruction, section="forward", repeat=()
+        )  # how often a section is done isn't a line's own price
         return [
-            [self.numbers.draft(replace(i, method=m)) for m in METHODS[i.op]] if i.is_collective else [self.numbers.draft(i)]
+            [self.numbers.draft(replace(i, method=m)) for m in METHODS[i.op]]
+            if i.is_collective
+            else [self.numbers.draft(i)]
             for i in between.lines(once)
         ]
 
@@ -91,7 +95,9 @@ class NodePricer(Pricer):
     def sent(self, value: Value) -> Ints:
         return np.asarray(self._geometry.local_bytes(value), dtype=np.int64)
 
-    def alone(self, kind: str, source: Value, target: Value, cluster: Cluster, sizes: tuple[Floats | Ints, float]) -> float:
+    def alone(
+        self, kind: str, source: Value, target: Value, cluster: Cluster, sizes: tuple[Floats | Ints, float]
+    ) -> float:
         """As the lines say, without latencies where the message is a shared one's part. Never less than what nodes send each other."""
         shared = cluster is not self.cluster
         lines = self.lines.expanded(Instruction(kind, (source,), (target,)), self.between)
@@ -112,7 +118,10 @@ class NodePricer(Pricer):
         seconds, buffer = self._seconds(lines, self.inner)
         moved = 0.0
         if instruction.is_collective:
-            sent = [self.sent(v) for v in (instruction.inputs if instruction.op != "reduce_scatter" else instruction.outputs)]
+            sent = [
+                self.sent(v)
+                for v in (instruction.inputs if instruction.op != "reduce_scatter" else instruction.outputs)
+            ]
             total = np.sum(sent, axis=0)
             moved = float(total.max() if instruction.op == "all_reduce" else total.sum())
         return Price(seconds, np.asarray(buffer, dtype=np.int64), moved)
