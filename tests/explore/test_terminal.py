@@ -37,7 +37,7 @@ class Terminal:
     def press(self, *keys: str) -> None:
         for key in keys:
             self.tmux("send-keys", key)
-            time.sleep(0.05)
+            time.sleep(0.3)  # a key that moves is handled later than one that is typed: on a busy machine they could change places
 
     def wait(self, holds: Callable[[str], bool], seconds: float = 30) -> str:
         for _ in range(int(seconds / 0.1)):
@@ -58,13 +58,19 @@ def terminal(small: Path) -> Iterator[Terminal]:
     found.tmux("kill-server")
 
 
-def test_start_edit_save_quit(terminal: Terminal, small: Path) -> None:
+def test_start_edit_save_take_compare_quit(terminal: Terminal, small: Path) -> None:
     original = small.read_text()
     terminal.wait(lambda s: "1.13 ms" in s and "What is cut and how" in s)  # the summary
     terminal.press("Enter")
     terminal.wait(lambda s: "448 us" in s and "forward {" in s)
-    terminal.press("Down", "Down", "Down", "Home", "$")
-    seen = terminal.wait(lambda s: "HAP1" in s)
+    terminal.press("C-g")
+    terminal.wait(lambda s: "enter keeps the place" in s)
+    terminal.press(*"forward")
+    terminal.wait(lambda s: "1 place" in s)
+    terminal.press("Enter")
+    terminal.wait(lambda s: "1 place" not in s)
+    terminal.press("C-a", "$")
+    seen = terminal.wait(lambda s: "HAP1" in s and "$forward {" in s)
     assert "1.13 ms" in seen  # the last cost stays
     terminal.press("C-q")
     terminal.wait(lambda s: "Not saved: small.hap" in s)
@@ -77,6 +83,20 @@ def test_start_edit_save_quit(terminal: Terminal, small: Path) -> None:
     seen = terminal.wait(lambda s: "saved" in s)
     assert "{  # kept" in seen and "•" not in seen
     assert small.read_text() == to_text(parse(small.read_text())) != original
+    terminal.press("C-g")
+    terminal.wait(lambda s: "enter keeps the place" in s)
+    terminal.press(*"z@S(0) ")  # to the line that makes z, and to its alternatives
+    terminal.wait(lambda s: " places" in s or "1 place" in s)
+    terminal.press("Enter")
+    terminal.wait(lambda s: " place" not in s)
+    terminal.press("C-o")
+    terminal.wait(lambda s: "z is made by" in s and "= -" in s)
+    terminal.press("Down", "Down", "Enter")
+    terminal.wait(lambda s: "takes it back" in s and "•" in s)
+    terminal.press("C-z")
+    terminal.wait(lambda s: "•" not in s and "checking" not in s)
+    terminal.press("d")
+    terminal.wait(lambda s: "dp_even on" in s and "only what differs" in s)
     terminal.press("C-q")
     seen = terminal.wait(lambda s: "status" in s)
     assert "status 0" in seen and "Traceback" not in seen
