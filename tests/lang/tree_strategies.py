@@ -199,6 +199,7 @@ placed = st.sampled_from(["R", "P", "?"]).map(n.Placed) | _whole.map(lambda d: n
 placement = several(placed)
 value = st.builds(n.Value, name | _turn_name, placement)
 _first_value = st.builds(n.Value, first_name | _turn_name, placement)
+_read_value = st.builds(n.Value, _expression_name | _turn_name, placement)
 _dealt = {
     "cls": name, "values": hole | _long_list | st.builds(n.Items, any_number(expression)), "axis": st.none() | name,
     "layers": st.none() | st.builds(n.Layers, name, st.integers(0, 99), st.integers(0, 99)),
@@ -209,7 +210,7 @@ _program_leaf = st.one_of(
     statement(n.Ratio, **_dealt),
     statement(n.Fingerprint, string),
     statement(n.Pin, name | _turn_name, placement),
-    statement(n.Line, st.builds(lambda a, b: (a, *b), _first_value, any_number(value)), name, any_number(_arg(expression | value | hole))),
+    statement(n.Line, st.builds(lambda a, b: (a, *b), _first_value, any_number(value)), name, any_number(_arg(expression | _read_value | hole))),
     statement(n.Free, several(value)),
     statement(n.Rest),
 )  # fmt: skip
