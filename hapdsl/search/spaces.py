@@ -144,8 +144,8 @@ class Spaces:
         if key not in self.solved:
             self.paid = self.paid or memory
             structure = self.structure(messages, memory)
-            layout = layout_of(shares, len(self.cluster))
             like = self._like(key)
+            layout = layout_of(shares, len(self.cluster)) if like is None else like.layout  # its pricer knows that one
             space = Space(self.training, layout, self.cluster, None, objective, structure, memory, like=like)
             groups, ceilings = [list(space.timed)], None
             if memory:
