@@ -154,7 +154,7 @@ def test_the_generated_trees_hold_every_kind_of_node():
         seen.update(type(part) for part in (tree, *_parts(tree)))
 
     run = settings(
-        max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
     )
     for kind in (
         "item",
