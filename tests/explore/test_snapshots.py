@@ -122,6 +122,7 @@ async def unprovable(it: ExploreApp, pilot: Pilot[int]) -> None:
 
 async def at_a_cost(it: ExploreApp, pilot: Pilot[int]) -> None:
     it.editor.go_to(28)
+    await settled(it, pilot, lambda: it.line_facts is not None and it.line_facts[0][3] == 28)
 
 
 async def help_(it: ExploreApp, pilot: Pilot[int]) -> None:
