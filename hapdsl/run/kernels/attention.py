@@ -31,7 +31,8 @@ def attention_grad(
     """With p = softmax(q k^T / sqrt(e)): dv = p^T g, ds = p (g v^T - rowsum(p g v^T)), dq = ds k / sqrt(e), dk = ds^T q / sqrt(e)."""
     heads = k.shape[1]
     k, v = (_per_query(x, q) for x in (k, v))
-    if mask is None and not (causal and ctx.span(0, 2).offset) and _blockwise(q):
+    if mask is None and not (causal and ctx.span(0, 2).offset) and _blockwise(q, v):
+        q, k, v, g = (x.contiguous() for x in (q, k, v, g))  # torch's kernels misread others, and don't say so
         out, norms = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
         dq, dk, dv = aten._scaled_dot_product_flash_attention_for_cpu_backward(g, q, k, v, out, norms, 0.0, causal)
         return dq, _per_key(dk, heads), _per_key(dv, heads)
@@ -41,8 +42,10 @@ def attention_grad(
     return ds @ k, _per_key(ds.mT @ q, heads), _per_key(p.mT @ g, heads)
 
 
-def _blockwise(q: Tensor) -> bool:
+def _blockwise(q: Tensor, v: Tensor) -> bool:
     """Has torch kernels that go through the keys in blocks, so that the weights are never there as a whole? Half as long in f32, made twice or not."""
+    if q.shape[-1] != v.shape[-1]:
+        return False  # they take heads of one size only
     return q.device.type == "cpu" and q.dtype in (torch.float32, torch.float64) and hasattr(aten, "_scaled_dot_product_flash_attention_for_cpu_backward")
 
 
