@@ -16,6 +16,7 @@ from hapdsl.explore.analyse import analyse
 from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.protocol import analysis_from
 from hapdsl.explore.state import BASELINES, SYNTHESISED, Document, Plan, Session
+from hapdsl.explore.widgets.whatif import WhatIf
 from hapdsl.explore.workers import Object
 
 from .conftest import FILES, Local, settled
@@ -123,6 +124,8 @@ async def unprovable(it: ExploreApp, pilot: Pilot[int]) -> None:
 async def at_a_cost(it: ExploreApp, pilot: Pilot[int]) -> None:
     it.editor.go_to(28)
     await settled(it, pilot, lambda: it.line_facts is not None and it.line_facts[0][3] == 28)
+    if it.size.width > 140:
+        await settled(it, pilot, lambda: it.asked is not None and it.asked[1].done)
 
 
 async def help_(it: ExploreApp, pilot: Pilot[int]) -> None:
@@ -151,6 +154,8 @@ def test_screens(snap_compare: Any, size: str, name: str, then: Any, dark: bool)
 def pressing(*keys: str) -> Callable[[ExploreApp, Pilot[int]], Any]:
     async def then(it: ExploreApp, pilot: Pilot[int]) -> None:
         await pilot.press("escape", *keys)
+        if keys == ("w",):
+            await settled(it, pilot, lambda: "strip" in it.query_one(WhatIf).answer)
 
     return then
 
