@@ -49,7 +49,7 @@ def by_logits(module: nn.Module, batch) -> Tensor:
 
 
 def exact_norms(module: nn.Module) -> nn.Module:
-    """Norms and rotary tables without the detour over float32 that transformers take, to compare in float64."""
+    """Norms, routers and rotary tables without the detour over float32 that transformers take, to compare in float64."""
 
     def norm(self, x: Tensor) -> Tensor:
         return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
@@ -61,7 +61,14 @@ def exact_norms(module: nn.Module) -> nn.Module:
         angles = torch.cat([angles, angles], -1)
         return angles.cos(), angles.sin()
 
+    def route(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits = F.linear(x.reshape(-1, self.hidden_dim), self.weight)
+        scores, chosen = torch.topk(torch.softmax(logits, -1), self.top_k, -1)
+        return logits, scores / scores.sum(-1, keepdim=True), chosen
+
     for part in module.modules():
+        if type(part).__name__ == "MixtralTopKRouter":
+            part.forward = route.__get__(part)
         if type(part).__name__ in ("LlamaRMSNorm", "MixtralRMSNorm", "T5LayerNorm"):
             part.forward = norm.__get__(part)
         if type(part).__name__ in ("LlamaRotaryEmbedding", "MixtralRotaryEmbedding"):

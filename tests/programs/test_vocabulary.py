@@ -57,7 +57,7 @@ def test_blocks_give_the_same_loss_and_gradients() -> None:
 def test_a_cut_vocabulary_is_found() -> None:
     """Logits by columns all the way to the loss: a number per row and block is gathered, one per row reduced."""
     program = planned("in_blocks").program
-    by_op = {i.op: placed(i) for i in program.instructions if i.node is not None and i.section == "forward"}
+    by_op = {i.op: placed(i) for i in program.instructions if i.node is not None}
     assert by_op["matmul"] == "R, S(1) -> S(1)" and by_op["pick"] == "S(1), R -> P"
     moved = {v.tensor for i in program.instructions if i.is_collective for v in i.inputs}
     assert not moved & {"z", "z.grad", "head.grad", "table.grad"}
