@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hapdsl.check.write import write
+from hapdsl.draw.dot import turn_of
 from hapdsl.draw.program import draw_program
 from hapdsl.explore.desk import Desk, Opened
 from hapdsl.explore.splicing import replaced
+from hapdsl.graph.program import Program
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Report
 from hapdsl.lang.files import write_file
@@ -101,6 +104,12 @@ def alone(desk: Desk, request: Object) -> Object:
     return {"alone": text_of(opened), "devices": opened.program.layout.devices}
 
 
+def in_turns(program: Program) -> Program:
+    """A program whose lines know which turn of a repeat they belong to, though they were written one by one."""
+    told = [i if i.repeat else replace(i, repeat=turn_of(i, i.outputs, program.graph)[-1:]) for i in program.instructions]
+    return replace(program, instructions=told)
+
+
 def unroll(desk: Desk, request: Object) -> Object:
     """The text with the program's repeats written out turn by turn, or rolled where they are written out."""
     opened = desk.opened(request)
@@ -110,6 +119,7 @@ def unroll(desk: Desk, request: Object) -> Object:
     )
     if not rolled and not opened.program.graph.repeats:
         return {"failed": "the model has no repeat, so there is nothing to roll or unroll"}
-    fresh = write(opened.program, unroll=rolled)
+    program = opened.program if rolled else in_turns(opened.program)
+    fresh = write(program, unroll=rolled)
     fresh = nodes.Program(fresh.name, fresh.model, fresh.args, opened.tree.cluster, fresh.body)
     return {"text": replaced(desk.text(request), opened.tree, fresh), "said": "written out turn by turn" if rolled else "rolled"}
