@@ -204,9 +204,9 @@ class Alternatives:
         return Alternative(option, best.seconds, bound, communication, compute, changed, best.assignment, differs)
 
     def close(self, found: Priced, bound: float) -> bool:
-        """Is a program as near to its bound as the plan is to its own? Then it needs no second look."""
-        plan = self.price(self.plan)
-        return found.seconds - bound <= (plan.seconds - self.bound_s) + TOLERANCE * plan.seconds
+        """Is a program as near to its bound as the plan, in the better of its orders, is to its own? Then it needs no second look."""
+        plan = min(self.cost_s, self.written_s)
+        return found.seconds - bound <= max(0.0, plan - self.bound_s) + TOLERANCE * plan
 
     def search(
         self, variable: int, values: Sequence[int], best: Priced | None, bound: float
