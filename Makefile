@@ -58,7 +58,7 @@ pictures:
 	$(BIN)/python docs/pictures.py
 
 pytest:
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 soak:
 	$(BIN)/python -m benchmarks.soak
