@@ -142,8 +142,7 @@ async def quitting(it: ExploreApp, pilot: Pilot[int]) -> None:
 @pytest.mark.parametrize(
     ("name", "then", "dark"),
     [
-        ("cost", at_a_cost, True), ("broken", broken, True),
-        ("unprovable", unprovable, True), ("help", help_, True), ("quit", quitting, True),
+        ("help", help_, True), ("quit", quitting, True),
     ],
 )  # fmt: skip
 def test_screens(snap_compare: Any, size: str, name: str, then: Any, dark: bool) -> None:
