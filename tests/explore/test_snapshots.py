@@ -68,6 +68,13 @@ def recorded(request: pytest.FixtureRequest) -> Iterator[None]:
         ANSWERS.write_text(json.dumps(Recorded.answers, sort_keys=True) + "\n")
 
 
+@pytest.fixture(autouse=True)
+def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that is open exists: the application looks every few seconds, and says so where it has gone."""
+    (tmp_path / "small.hap").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+
+
 def analysed(text: str, path: str) -> Object:
     """What the checker says of a text, recorded likewise."""
     key = f"analysis {path}"
@@ -111,6 +118,7 @@ def frozen(then: Callable[[ExploreApp, Pilot[int]], Any] | None = None, dark: bo
 
 async def broken(it: ExploreApp, pilot: Pilot[int]) -> None:
     it.editor.go_to(31, 35)
+    await settled(it, pilot)  # it is where it scrolls to before what is wrong takes a part of its height
     await pilot.press("left_parenthesis")
     await settled(it, pilot)
 
@@ -138,11 +146,12 @@ async def quitting(it: ExploreApp, pilot: Pilot[int]) -> None:
     await pilot.press("ctrl+q")
 
 
-@pytest.mark.parametrize("size", ["small"])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     ("name", "then", "dark"),
     [
-        ("help", help_, True), ("quit", quitting, True),
+        ("cost", at_a_cost, True), ("broken", broken, True),
+        ("unprovable", unprovable, True), ("help", help_, True), ("quit", quitting, True),
     ],
 )  # fmt: skip
 def test_screens(snap_compare: Any, size: str, name: str, then: Any, dark: bool) -> None:
@@ -165,7 +174,8 @@ async def other_choices(it: ExploreApp, pilot: Pilot[int]) -> None:
     ("name", "then", "size", "summary"),
     [
         ("summary", None, "small", True), ("summary", None, "wide", True), ("alternatives", other_choices, "wide", False),
-        ("compare", pressing("d"), "small", False), ("shares", pressing("h"), "wide", False),
+        ("compare", pressing("d"), "wide", False), ("compare", pressing("d"), "small", False),
+        ("shares", pressing("h"), "wide", False), ("timeline", pressing("t"), "small", False),
     ],
 )  # fmt: skip
 def test_views(snap_compare: Any, size: str, name: str, then: Any, summary: bool) -> None:
