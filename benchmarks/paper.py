@@ -13,37 +13,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.apart import ROOT, measured
 from benchmarks.paper_cases import Case, cases
 from benchmarks.paper_table import page
 from benchmarks.search import PAGE, known
 
-ROOT = Path(__file__).resolve().parents[1]
 LINES = ROOT / "benchmarks" / "results" / "paper.jsonl"
 
 
 def run(case: Case, seconds: float) -> dict[str, Any]:
     """Measure one case in its own process."""
-    command = [sys.executable, "-m", "benchmarks.paper_measure", json.dumps(asdict(case))]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-    row: dict[str, Any] = {"name": case.name, **asdict(case)}
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return row | {"failed": f"more than {seconds:.0f} s"}
-    if done.returncode != 0:
-        return row | {
-            "failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"
-        }
-    return row | {"found": json.loads(done.stdout.strip().splitlines()[-1])}
+    return {"name": case.name, **asdict(case)} | measured("benchmarks.paper_measure", asdict(case), seconds)
 
 
 def main(arguments: Sequence[str]) -> int:

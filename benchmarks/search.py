@@ -16,36 +16,23 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.apart import ROOT, measured
 from benchmarks.cases import Case, cases
-from benchmarks.process import Watch
 from benchmarks.table import page
 
-ROOT = Path(__file__).resolve().parents[1]
 LINES = ROOT / "benchmarks" / "results" / "search.jsonl"
 PAGE = ROOT / "docs" / "performance.md"
 
 
 def run(case: Case, seconds: float) -> dict[str, Any]:
     """Measure one case in its own process."""
-    command = [sys.executable, "-m", "benchmarks.measure", json.dumps(asdict(case))]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-    watch = Watch()
-    row: dict[str, Any] = {"name": case.name, **asdict(case)}
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return row | {"failed": f"more than {seconds:.0f} s"}
-    row["process_s"] = watch.wall
-    if done.returncode != 0:
-        return row | {"failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"}
-    return row | {"found": json.loads(done.stdout.strip().splitlines()[-1])}
+    return {"name": case.name, **asdict(case)} | measured("benchmarks.measure", asdict(case), seconds)
 
 
 def machine() -> str:

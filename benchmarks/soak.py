@@ -157,6 +157,10 @@ def _round(
     return Round(event, seconds, code, message, 0)
 
 
+def _train(what: Program, steps: int, resume: Path | None, saving: Saving) -> None:
+    train(what, what.layout.devices, steps, "digits", dtype=torch.float64, collect=False, resume=resume, saving=saving)
+
+
 def _run(what: Program, base: Path, full: bool, draw: random.Random, said: Path) -> None:
     """The run, in a process of its own; what it says goes to a file."""
     status = 70
@@ -166,16 +170,7 @@ def _run(what: Program, base: Path, full: bool, draw: random.Random, said: Path)
         start = _newest(base)
         if full:  # a file of a checkpoint may not be that large, which the system says as it does on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (draw.randrange(1000, 40_000), resource.RLIM_INFINITY))
-        train(
-            what,
-            what.layout.devices,
-            MANY,
-            "digits",
-            dtype=torch.float64,
-            collect=False,
-            resume=start,
-            saving=Saving(base, EVERY, KEEP),
-        )
+        _train(what, MANY, start, Saving(base, EVERY, KEEP))
     except HapError as stop:
         status = stop.status
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -236,16 +231,7 @@ def _same(what: Program, before: Path | None, after: Checkpoint, folder: Path) -
         return True
     shutil.rmtree(folder, ignore_errors=True)
     last = after.manifest.step
-    train(
-        what,
-        what.layout.devices,
-        last,
-        "digits",
-        dtype=torch.float64,
-        collect=False,
-        resume=before,
-        saving=Saving(folder, last, 1),
-    )
+    _train(what, last, before, Saving(folder, last, 1))
     mine, theirs = checkpoint_read.tensors(find(folder)), checkpoint_read.tensors(after)
     return set(mine) == set(theirs) and all(torch.equal(mine[name], theirs[name]) for name in mine)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import math
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -66,11 +67,11 @@ def open_feed(spec: str, graph: TrainingGraph, seed: int = 0) -> Feed:
     raise error("HAP710", f"'{spec}' names no data", help="random, digits, FILE.npz, FILE.safetensors or MODULE:FACTORY")
 
 
-class _Whole:
+class _Whole(ABC):
     """A source that has batches only whole."""
 
-    def batch(self, step: int) -> Batch:
-        raise NotImplementedError
+    @abstractmethod
+    def batch(self, step: int) -> Batch: ...
 
     def parts(self, step: int, wanted: Wanted) -> Parts:
         whole = self.batch(step)
