@@ -157,7 +157,7 @@ def _round(
     return Round(event, seconds, code, message, 0)
 
 
-def _train(what: Program, steps: int, resume: Path | None, saving: Saving) -> None:
+def _train(what: Program, steps: int, resume: Path | Checkpoint | None, saving: Saving) -> None:
     train(what, what.layout.devices, steps, "digits", dtype=torch.float64, collect=False, resume=resume, saving=saving)
 
 
