@@ -239,7 +239,7 @@ def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_
             why = "doesn't fit, or doesn't exist" if name in found.baselines else "not priced: out of time"
             rows.append((BASELINES[name], "-", why))
         else:
-            seconds = candidate.cost.sync_s if found.objective == "sync" else candidate.cost.overlap_s
+            seconds = candidate.cost.seconds(found.objective)
             rows.append((BASELINES[name], in_seconds(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else ""))
     parts += ["", indented(table(("baseline", "a step", "the plan's"), rows, right=(1,)))]
     return "\n".join(parts)

@@ -62,6 +62,10 @@ class Cost:
     starts_s: Floats
     ends_s: Floats
 
+    def seconds(self, objective: str) -> float:
+        """The total of an objective, "sync" or "overlap"."""
+        return self.sync_s if objective == "sync" else self.overlap_s
+
     @property
     def memory_bytes(self) -> Ints:
         """Peak bytes per device, int array [devices]."""

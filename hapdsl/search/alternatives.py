@@ -112,7 +112,7 @@ class Alternatives:
         cost = evaluate(program, cluster)
         pairs = Pairs(self.training, cluster, objective, program.name, lambda: None)
         spaces = Spaces(self.training, cluster, objective, None, pairs, clock or Clock())
-        self.written_s = cost.sync_s if objective == "sync" else cost.overlap_s
+        self.written_s = cost.seconds(objective)
         # Ways to save memory are in the space where it is short, or where the program takes some.
         memory = bool((cost.memory_bytes * 2 > cost.capacity_bytes).any()) or makes_again(program)
         self.solved = spaces.solve(shares, spaces.heavy, memory)

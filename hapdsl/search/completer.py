@@ -72,8 +72,7 @@ class Completer:
             raise pairs.nothing([])
         program, pricer = best.scheduler.program(best.choice, plan.program.name), best.scheduler.pricer
         program = reordered(program, pricer, objective, written(decided))
-        cost = evaluate(program, cluster, pricer)
-        seconds = cost.sync_s if objective == "sync" else cost.overlap_s
+        seconds = evaluate(program, cluster, pricer).seconds(objective)
         return Completion(program, seconds, min(bound, seconds))
 
     def _further(self, spaces: Spaces, solved: Solved, best: Pair | None, gap: float) -> tuple[Pair | None, float]:

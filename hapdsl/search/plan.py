@@ -23,7 +23,7 @@ class Candidate:
 
     def seconds(self, objective: str) -> float:
         """What a step costs under an objective, "sync" or "overlap"."""
-        return self.cost.sync_s if objective == "sync" else self.cost.overlap_s
+        return self.cost.seconds(objective)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def cost_s(self) -> float:
-        return self.cost.sync_s if self.objective == "sync" else self.cost.overlap_s
+        return self.cost.seconds(self.objective)
 
     @property
     def gap(self) -> float:

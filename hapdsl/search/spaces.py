@@ -25,10 +25,8 @@ from hapdsl.search.space import Space
 from hapdsl.search.structure import Choice, Structure
 from hapdsl.theory.placements import R
 
-DEAR, HALVINGS = (
-    6,
-    5,
-)  # prices of memory that are tried at most to find one under which a program fits, and to lower it again
+# Prices of memory that are tried at most to find one under which a program fits, and to lower it again.
+DEAR, HALVINGS = 6, 5
 Key = tuple[tuple[object, ...], tuple[str, ...], bool, str]  # shares, messages, memory, objective
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 
