@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
-LIMIT = 60.0  # seconds; for searches that may never end
+LIMIT = 20.0  # seconds; for searches that may never end
+PLAN_CPU = 20.0  # CPU seconds of a plan that is compared with the baselines
+
+# Sizes under which every example is planned beside the baselines: all of its operators, few layers, and widths that leave room on most clusters.
+SMALL: Mapping[str, Mapping[str, int]] = {
+    "accumulate": {"layers": 1},
+    "bert": {"layers": 1},
+    "bert_moe": {"layers": 2},  # one pair: a block with experts, one without
+    "decoder": {"layers": 1},
+    "encoder": {"layers": 1},
+    "gpt": {"layers": 2},
+    "gpt2": {"layers": 1, "seq": 256},
+    "llama": {"layers": 1, "d": 512, "heads": 8, "kv": 4, "ffn": 1792, "vocab": 16000},
+    "lora": {"layers": 1},
+    "mixed": {"layers": 1},
+    "mixtral": {"layers": 1, "d": 512, "heads": 8, "kv": 4, "ffn": 1792},
+    "resnet": {"size": 64, "batch": 128},
+    "unet": {"size": 64, "w1": 32, "w2": 64, "w3": 128, "w4": 256, "w5": 512},
+    "vit": {"layers": 1},
+    "vit_digits": {"layers": 1},
+}
 
 
 @dataclass(frozen=True)
@@ -15,8 +36,8 @@ class Case:
     """One measurement, in a process of its own.
 
     `kind`: "plan" (the synthesizer), "sketch" (a plan completed around a pin), "space" (one way, `method`, to the optimum of one space under
-    given shares), "baselines" (a plan without the baselines among its candidates, beside each of them, on every example cluster).
-    `cluster` is a name in programs/clusters, or "four kinds N" for N devices (`four_kinds`).
+    given shares), "baselines" (a plan without the baselines among its candidates, beside each of them).
+    `cluster` is one of `example_clusters`, or "four kinds N" for N devices (`four_kinds`).
     """
 
     group: str
@@ -30,6 +51,12 @@ class Case:
     def name(self) -> str:
         settings = ", ".join(f"{k}={v}" for k, v in self.settings.items())
         return f"{self.group}: {self.model}({settings}) on {self.cluster}{' by ' + self.method if self.method else ''}"
+
+
+def example_clusters() -> dict[str, Path]:
+    """The clusters of programs/clusters by name, and the files they stand in."""
+    files = sorted((PROGRAMS / "clusters").glob("*.hap"))
+    return {name: path for path in files for name in re.findall(r"^cluster (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)}
 
 
 KINDS = (("a", 9), ("b", 5), ("c", 3), ("d", 2))  # TFLOP/s
@@ -73,7 +100,8 @@ def cases() -> Iterator[Case]:
             for method in METHODS:
                 yield Case("methods", "space", model, settings={} if deep is None else {"layers": deep}, method=method)
     for path in sorted((PROGRAMS / "models").glob("*.hap")):
-        yield Case("baselines", "baselines", path.stem, "every example")
+        for cluster in example_clusters():
+            yield Case("baselines", "baselines", path.stem, cluster, SMALL.get(path.stem, {}))
 
 
 # Ways to the cheapest program of one space. The last two are exponential and have LIMIT seconds.

@@ -3,6 +3,8 @@
     python -m benchmarks.search                       everything (an hour or two on two cores)
     python -m benchmarks.search layers devices        some groups
     python -m benchmarks.search --only 'gpt.*24'      cases whose name a pattern finds
+    python -m benchmarks.search --missing             what has no line yet: goes on where it was stopped
+    python -m benchmarks.search --missing             what has no line yet: goes on where it was stopped
     python -m benchmarks.search --list                what there is
     python -m benchmarks.search --table               the tables once more, from what was measured
 
@@ -60,16 +62,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page whose tables are made anew")
     parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
     parser.add_argument("--table", action="store_true", help="measure nothing, make the tables")
+    parser.add_argument("--missing", action="store_true", help="only cases that were not measured yet")
+    parser.add_argument("--missing", action="store_true", help="only cases that were not measured yet")
     options = parser.parse_args(arguments)
     every = list(cases())
     groups = {c.group for c in every}
     if unknown := set(options.groups) - groups:
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(sorted(groups))}")
     wanted = [c for c in every if (not options.groups or c.group in options.groups) and re.search(options.only, c.name)]
+    rows = known(options.lines)
+    if options.missing:
+        wanted = [c for c in wanted if "found" not in rows.get(c.name, {})]
     if options.list:
         print("\n".join(c.name for c in wanted))
         return 0
-    rows = known(options.lines)
     for k, case in enumerate([] if options.table else wanted):
         print(f"[{k + 1}/{len(wanted)}] {case.name}", end=" … ", flush=True)
         row = rows[case.name] = run(case, options.seconds)

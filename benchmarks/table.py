@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks import reference
+from benchmarks.cases import LIMIT, PLAN_CPU
 
 BEGIN, END = "<!-- benchmarks.search: begin -->", "<!-- benchmarks.search: end -->"
 Row = dict[str, Any]  # the case's fields and, under "found", what was measured; or "failed"
@@ -31,7 +34,7 @@ def tables(rows: Sequence[Row], machine: str) -> str:
     if by["sketch"]:
         parts.append("### A sketch: one activation of the 24-layer plan pinned elsewhere\n\n" + sketches(by["sketch"]))
     if by["methods"]:
-        parts.append("### Ways to search one space (shares by speed, plain SGD, 60 s at most)\n\n" + methods(by["methods"]))
+        parts.append(f"### Ways to search one space (shares by speed, plain SGD, {LIMIT:.0f} s at most)\n\n" + methods(by["methods"]))
     if by["baselines"]:
         parts.append("### Every example model on every example cluster, baselines kept out of the candidates\n\n" + against(by["baselines"]))
     return "\n".join(parts)
@@ -125,18 +128,37 @@ def methods(rows: Sequence[Row]) -> str:
 
 
 def against(rows: Sequence[Row]) -> str:
-    """Per model the plan's cost over the cheapest baseline's, at best and at worst, and where that is."""
-    lines = []
-    above = 0
+    """The plan's cost over the cheapest baseline's, by model and cluster; what is above 1 is a miss."""
+    ratios: dict[str, dict[str, float | None]] = {}
     for row in rows:
-        clusters = row.get("found", {}).get("clusters", {})
-        ratios = {n: c["cost_s"] / c["best_s"] for n, c in clusters.items() if c.get("best_s")}
-        above += sum(r > 1 + 1e-9 for r in ratios.values())
-        if ratios:
-            worst, best = max(ratios, key=lambda n: ratios[n]), min(ratios, key=lambda n: ratios[n])
-            slowest = max(c["search_s"] for c in clusters.values())
-            lines.append((row["model"], str(len(ratios)), f"{ratios[best]:.3f} ({best})", f"{ratios[worst]:.3f} ({worst})", seconds(slowest), str(sum("failed" in c for c in clusters.values()))))
-        else:
-            lines.append((row["model"], "0", "–", "–", "–", row.get("failed", "nothing fits")))
-    head = ("model", "clusters", "plan / cheapest baseline, least", "most", "slowest search, s", "nothing fits on")
-    return markdown(head, lines) + f"\nAbove a baseline: {above}.\n"
+        found = row.get("found")
+        if found is not None:
+            ratios.setdefault(row["model"], {})[row["cluster"]] = _ratio(found)
+    clusters = list(dict.fromkeys(c for by in ratios.values() for c in by))
+    lines = [(m, *(_shown(by, c) for c in clusters), _worst(by.values())) for m, by in ratios.items()]
+    lines.append(("worst", *(_worst(by.get(c) for by in ratios.values()) for c in clusters), _worst(r for by in ratios.values() for r in by.values())))
+    every = [r for by in ratios.values() for r in by.values()]
+    above = sum(r is not None and r > 1 + 1e-9 for r in every)
+    cut = sum(bool(row.get("found", {}).get("cut")) for row in rows)
+    failed = "".join(f"\n{row['model']} on {row['cluster']}: {row['failed']}." for row in rows if "failed" in row)
+    spent = [row["found"]["search_cpu_s"] for row in rows if "found" in row]
+    return markdown(("model", *clusters, "worst"), lines) + (
+        f"\nOf {len(every)} cases the plan is above a baseline in {above}. \u2013: nothing fits, no baseline either. Each search had {PLAN_CPU:.0f} CPU seconds at most, which {cut} of them"
+        f" used up; the others took {statistics.median(spent):.1f} (median).{failed}\n"
+    )
+
+
+def _ratio(found: Row) -> float | None:
+    """None where neither has a program that fits; infinite where only a baseline has."""
+    if found["best_s"] is None:
+        return None if found["cost_s"] is None else 0.0
+    return math.inf if found["cost_s"] is None else float(found["cost_s"] / found["best_s"])
+
+
+def _shown(by: dict[str, float | None], cluster: str) -> str:
+    return "" if cluster not in by else _worst([by[cluster]])
+
+
+def _worst(ratios: Iterable[float | None]) -> str:
+    known = [r for r in ratios if r is not None]
+    return f"{max(known):.3f}" if known else "\u2013"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import measure
-from benchmarks.cases import METHODS, Case, cases, four_kinds
+from benchmarks.cases import METHODS, PROGRAMS, SMALL, Case, cases, example_clusters, four_kinds
 from benchmarks.measure import cluster_of, main
 from benchmarks.search import PAGE
 from benchmarks.table import BEGIN, END, page
@@ -28,6 +28,11 @@ def test_cases_have_names_of_their_own() -> None:
     examples = {p.stem for p in (PAGE.parents[1] / "programs" / "models").glob("*.hap")}
     assert examples == {c.model for c in cases() if c.group == "baselines"}
     assert {c.model for c in cases()} == examples
+    assert {(c.model, c.cluster) for c in cases() if c.group == "baselines"} == {(m, n) for m in examples for n in example_clusters()}
+    assert len(cluster_of("cheap_cloud")) == 4 and len(cluster_of("two_kinds")) == 8
+    for model, settings in SMALL.items():
+        head = (PROGRAMS / "models" / f"{model}.hap").read_text(encoding="utf-8").partition(f"model {model}(")[2].partition("{")[0]
+        assert all(f"{name} = " in head for name in settings)
 
 
 def measured(case: Case, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -41,15 +46,24 @@ def test_what_is_measured_comes_into_the_page(capsys: pytest.CaptureFixture[str]
     small = {"batch": 32, "d": 24, "hidden": 32}
     rows = [measured(Case("models", "plan", "mlp", "shared_memory", small), capsys)]
     rows += [measured(Case("methods", "space", "mlp", "shared_memory", small, m), capsys) for m in METHODS]
+    rows.append(measured(Case("baselines", "baselines", "mlp", "shared_memory", small), capsys))
     found = rows[0]["found"]
     assert isinstance(found, dict)
     assert 0 < found["first_s"] <= found["near_s"] <= found["settled_s"] <= found["proven_s"] <= found["search_s"]
     assert 0 <= found["gap"] < 1 and found["above_interpreter_bytes"] >= found["above_imports_bytes"] > 0
-    costs = {r["method"]: r["found"]["bound_s"] for r in rows[1:]}  # type: ignore[index]
+    beside = rows.pop()["found"]
+    assert isinstance(beside, dict)
+    assert beside["cost_s"] <= beside["best_s"] == min(beside["baselines"].values()) and not beside["cut"]
+    rows.append({"group": "baselines", "model": "mlp", "cluster": "shared_memory", "found": beside})
+    rows.append({"group": "baselines", "model": "mlp", "cluster": "two_kinds", "found": {**beside, "cost_s": None}})
+    rows.append({"group": "baselines", "model": "gpt", "cluster": "two_kinds", "found": {**beside, "best_s": None, "cost_s": None}})
+    costs = {r["method"]: r["found"]["bound_s"] for r in rows[1:-3]}  # type: ignore[index]
     assert costs["MILP"] == pytest.approx(costs["elimination"], rel=1e-6)
     text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
     made = page(text, rows, "a machine")
     assert made.startswith(f"before\n{BEGIN}\n") and made.endswith(f"{END}\nafter\n") and "old" not in made
+    assert f"| mlp | {beside['cost_s'] / beside['best_s']:.3f} | inf | inf |\n| gpt |  | – | – |\n" in made
+    assert "Of 3 cases the plan is above a baseline in 1." in made
     assert "| mlp | 14 |" in made and page(made, rows, "a machine") == made
     with pytest.raises(ValueError, match="has no"):
         page("no markers", rows, "a machine")
