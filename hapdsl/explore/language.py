@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from hapdsl.explore.analyse import analyse, formatted
@@ -19,6 +21,9 @@ from hapdsl.explore.state import Analysis, Document
 from hapdsl.explore.state import Finding as Found
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.nodes import Span as Stretch
+from hapdsl.theory.library import blocks as standard_blocks
+from hapdsl.workbench import Workbench
 
 Object = dict[str, Any]
 Span = tuple[int, int, int]
@@ -30,6 +35,15 @@ class Edit:
 
     span: Span
     text: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in another file."""
+
+    file: str
+    line: int
+    column: int
 
 
 @dataclass(frozen=True)
@@ -69,19 +83,14 @@ class Language:
         document = self.documents[path]
         program = document.program_at(line)
         if program is not None:
-            request = {"path": path, "version": document.version, "text": document.text, "program": program.name, "line": line}
-            facts: Object | None
-            try:
-                facts = inspect(self.desk, request)
-            except HapError:
-                facts = None
-            words = "".join(w for w, _ in describe(document, None, line, facts)).strip()
+            facts = self._inspected(document, path, program.name, line)
+            words = "".join(w for w, _ in describe(document, None, line, facts or None)).strip()
             return words or None
         return self._of_model(document, path, line, column)
 
     def _of_model(self, document: Document, path: str, line: int, column: int) -> str | None:
         name = name_at(document.text.split("\n")[line - 1], column - 1)
-        bench = self.desk.reading({"path": path, "version": document.version, "text": document.text}).bench
+        bench = self._bench(document, path)
         if not name or bench is None:
             return None
         model = next((b for b in bench.bundle.of_main(nodes.Model) if b.span.line <= line <= b.span.end_line), None)
@@ -103,6 +112,46 @@ class Language:
         document = self.documents[path]
         name = name_at(document.text.split("\n")[line - 1], column - 1)
         return definition(document.text, name, line, document.program_at(line)) if name else None
+
+    def elsewhere(self, path: str, line: int, column: int) -> Place | None:
+        """Where the name at a place is made in another file: what an import names, a block, the model's line behind an instruction, a standard
+        operator."""
+        document = self.documents[path]
+        bench = self._bench(document, path)
+        if bench is None:
+            return None
+        bundle = bench.bundle
+        for item in bundle.of_main(nodes.Import):
+            if isinstance(item, nodes.Import) and item.span.line == line:
+                found = next((s.path for s in bundle.sources if s.path.name == Path(item.path).name), None)
+                return Place(str(found.resolve()), 1, 1) if found is not None else None
+        name = name_at(document.text.split("\n")[line - 1], column - 1)
+        for table in (bundle.models, bundle.clusters, bundle.defs, bundle.ops, bundle.devices, bundle.programs):
+            if name in table:
+                return self._place(bench, table[name].span)
+        for file, ops in standard_blocks().items():
+            op = next((op for op in ops if op.name == name), None)
+            if op is not None:
+                return Place(str(resources.files("hapdsl.theory") / f"{file}.hap"), op.span.line, op.span.column)
+        program = document.program_at(line)
+        source = self._inspected(document, path, program.name, line).get("source") if name and program is not None else None
+        return self._place(bench, Stretch(source["file"], source["line"], source["column"])) if source is not None else None
+
+    def _place(self, bench: Workbench, span: Stretch) -> Place | None:
+        found = next((s.path for s in bench.bundle.sources if s.name == span.file and s is not bench.bundle.main), None)
+        return Place(str(found.resolve()), span.line, span.column) if found is not None else None
+
+    def _bench(self, document: Document, path: str) -> Workbench | None:
+        """The bench of a text; None for one that can't be read."""
+        return self.desk.reading({"path": path, "version": document.version, "text": document.text}).bench
+
+    def _inspected(self, document: Document, path: str, program: str, line: int) -> Object:
+        """What the inspector says of a program's line; nothing where it isn't proven."""
+        request = {"path": path, "version": document.version, "text": document.text, "program": program, "line": line}
+        try:
+            return inspect(self.desk, request)
+        except HapError:
+            return {}
 
     def format(self, path: str) -> str | None:
         """The text as `fmt` prints it; None where it doesn't parse."""
@@ -142,7 +191,7 @@ class Language:
 
     def _places(self, document: Document, path: str, line: int, old: str) -> Iterator[tuple[int, int]]:
         rows = document.text.split("\n")
-        bench = self.desk.reading({"path": path, "version": document.version, "text": document.text}).bench
+        bench = self._bench(document, path)
         items = list(bench.bundle.main.tree.items) if bench is not None else []
         blocks = {b.name: b for b in items if isinstance(b, nodes.Model | nodes.Cluster | nodes.Program | nodes.Def | nodes.Op)}
         if old in blocks:

@@ -11,12 +11,14 @@ import pytest
 from click.testing import CliRunner
 from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
+from pygls.workspace import PositionCodec
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Keyword, Name
 
 from hapdsl.commands.lsp import command
 from hapdsl.explore.language import Language, apply
 from hapdsl.explore.lexer import HapLexer
+from hapdsl.explore.lsp import Columns
 from hapdsl.explore.workers import environment
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.parse import parse
@@ -72,6 +74,26 @@ def test_definitions_and_fixes(language: Language) -> None:
     assert language.actions("small.hap", 1, 2) == []
 
 
+def test_definitions_in_other_files(language: Language) -> None:
+    path = programs_folder() / "plans" / "mlp_megatron.hap"
+    text, model = path.read_text(), (programs_folder() / "models" / "mlp.hap").read_text()
+    language.open(str(path), text)
+
+    def target(words: str, shift: int = 0) -> tuple[str, str]:
+        line, column = at(words, text)
+        assert language.definition(str(path), line, column + shift) is None
+        found = language.elsewhere(str(path), line, column + shift)
+        assert found is not None
+        return Path(found.file).name, Path(found.file).read_text().split("\n")[found.line - 1].strip()
+
+    assert target('import "../models', 8) == ("mlp.hap", model.split("\n")[0])
+    assert target("for mlp(", 5)[1].startswith("model mlp(")
+    assert target("on digits", 4)[1].startswith("cluster digits")
+    assert target("= relu(", 3)[1].startswith("op relu(")
+    assert target("w1@S(1), b1@S(0), w2") == ("mlp.hap", next(row.strip() for row in model.split("\n") if "param w1" in row))
+    assert language.elsewhere(str(path), *at("shares")) is None
+
+
 def test_renaming_keeps_what_the_text_means(language: Language) -> None:
     edits = language.rename("small.hap", *at("h = relu"), "hid")
     text = apply(TEXT, edits)
@@ -98,17 +120,25 @@ def test_a_server_answers_an_editor(tmp_path: Path) -> None:
 
         await client.start_io(sys.executable, "-m", "hapdsl", "lsp", env=environment())
         try:
-            await client.initialize_async(lsp.InitializeParams(capabilities=lsp.ClientCapabilities()))
+            capabilities = (await client.initialize_async(lsp.InitializeParams(capabilities=lsp.ClientCapabilities()))).capabilities
             client.initialized(lsp.InitializedParams())
-            broken = TEXT.replace("for mlp on box", "for mpl on box", 1)
+            assert capabilities.position_encoding == lsp.PositionEncodingKind.Utf16
+            broken = TEXT.replace("for mlp on box", "for mpl on box", 1).replace("\n", "\r\n")
             client.text_document_did_open(lsp.DidOpenTextDocumentParams(lsp.TextDocumentItem(uri, "hap", 1, broken)))
             found = (await heard.get()).diagnostics
             assert found[0].code == "HAP242" and "is it mlp?" in found[0].message
             name = lsp.TextDocumentIdentifier(uri)
             (action,) = await client.text_document_code_action_async(lsp.CodeActionParams(name, found[0].range, lsp.CodeActionContext(found)))
             assert action.edit.changes[uri][0].new_text == "mlp"
+            row = '    u = einsum("🎲", x, w11)'  # a letter of two code units before what is wrong
+            astral = lsp.TextDocumentContentChangeWholeDocument(TEXT.replace("    u = matmul(x, w1)", row))
+            client.text_document_did_change(lsp.DidChangeTextDocumentParams(lsp.VersionedTextDocumentIdentifier(2, uri), [astral]))
+            found = (await heard.get()).diagnostics
+            (action,) = await client.text_document_code_action_async(lsp.CodeActionParams(name, found[0].range, lsp.CodeActionContext(found)))
+            for place in (found[0].range, action.edit.changes[uri][0].range):
+                assert row.encode("utf-16-le")[2 * place.start.character : 2 * place.end.character].decode("utf-16-le") == "w11"
             messy = TEXT.replace("h = relu(a)", "h=relu( a )")
-            changed = lsp.DidChangeTextDocumentParams(lsp.VersionedTextDocumentIdentifier(2, uri), [lsp.TextDocumentContentChangeWholeDocument(messy)])
+            changed = lsp.DidChangeTextDocumentParams(lsp.VersionedTextDocumentIdentifier(3, uri), [lsp.TextDocumentContentChangeWholeDocument(messy)])
             client.text_document_did_change(changed)
             assert not (await heard.get()).diagnostics
             line, column = at("z@S(0)       = matmul")
@@ -127,6 +157,17 @@ def test_a_server_answers_an_editor(tmp_path: Path) -> None:
             await client.stop()
 
     asyncio.run(asyncio.wait_for(work(), 100))
+
+
+def test_columns_are_those_of_the_protocol() -> None:
+    row = "    # 𝒙 is α, 🎲\u0301 too"
+    for encoding, units in ((lsp.PositionEncodingKind.Utf8, 8), (lsp.PositionEncodingKind.Utf16, 16), (lsp.PositionEncodingKind.Utf32, 32)):
+        columns = Columns(["", row], PositionCodec(encoding))
+        for column in range(1, len(row) + 2):
+            length = len(row[: column - 1].encode(f"utf-{units}{'-le' * (units > 8)}")) // (units // 8)
+            assert columns.position(2, column) == lsp.Position(1, length)
+            assert columns.place(lsp.Position(1, length)) == (2, column)
+        assert columns.place(lsp.Position(1, 999)) == columns.place(lsp.Position(9, 999)) == (2, len(row) + 1)
 
 
 def test_without_pygls_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
