@@ -10,7 +10,7 @@ from hapdsl.cluster.links import Link
 from hapdsl.lang import nodes, units
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.nodes import Span
-from hapdsl.theory.instance import DTYPE_BYTES
+from hapdsl.theory.dtypes import DTYPE_BYTES
 
 # What a setting must measure (a dimension of `lang.units`), its lowest and its highest sane value in SI units. The
 # limits leave room for hardware that is scaled up or down a million times, as experiments do; they catch slips of

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.graph.training import Node
-from hapdsl.theory.instance import FLOATS
+from hapdsl.theory.dtypes import FLOATS
 
 Floats = NDArray[np.float64]
 

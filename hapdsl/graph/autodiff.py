@@ -19,8 +19,8 @@ from hapdsl.graph.updates import updates
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.theory import notation
+from hapdsl.theory.dtypes import DTYPE_BYTES, FLOATS
 from hapdsl.theory.expressions import evaluate
-from hapdsl.theory.instance import DTYPE_BYTES, FLOATS
 from hapdsl.theory.ops import OpDecl
 
 
@@ -283,4 +283,4 @@ class _Backward:
         self, op: str, inputs: list[Draft], attributes: Mapping[str, Any], node: DraftNode, names: list[str],
         operands: list[str] | None = None,
     ) -> list[Draft]:  # fmt: skip
-        return emit(self.drafts, self.ops, op, inputs, attributes, names, "backward", node.path, node.repeat, node.span, operands)
+        return emit(self.drafts, self.ops[op], inputs, attributes, names, "backward", node.path, node.repeat, node.span, operands)

@@ -1,4 +1,4 @@
-"""Which argument of a call fills which operand or attribute of its operator."""
+"""Which argument of a call fills which operand or attribute of its operator, or which parameter of its `def`."""
 
 from __future__ import annotations
 
@@ -58,6 +58,24 @@ def bind_call(decl: OpDecl, call: nodes.Call, is_tensor: Callable[[nodes.Expr], 
         if name not in attributes and name not in filled and default is None:
             raise error("HAP207", f"attribute '{name}' of '{decl.name}' has no value", call.span, f"write {name} = …")
     return BoundCall([(n, e) for n in tensors for e in filled.get(n, [])], attributes)
+
+
+def bind_parameters(definition: nodes.Def, call: nodes.Call) -> dict[str, nodes.Expr]:
+    """The arguments of a call of a `def`, in order or by name, by parameter; what it leaves out is missing.
+
+    Raises HapError HAP218 for one that is given twice, or that fits no parameter.
+    """
+    formals = [p.name for p in definition.parameters]
+    found: dict[str, nodes.Expr] = {}
+    in_order = iter(formals)
+    for arg in call.args:
+        name = arg.name or next((f for f in in_order if f not in found), None)
+        if name is None or name not in formals:
+            raise error("HAP218", f"def '{definition.name}' has no parameter for this", arg.span, f"it has: {', '.join(formals) or 'none'}")
+        if name in found:
+            raise error("HAP218", f"parameter '{name}' is given twice", arg.span)
+        found[name] = arg.value
+    return found
 
 
 def _takes(decl: OpDecl) -> str:

@@ -36,7 +36,7 @@ def _call(
     drafts: Drafts, ops: Mapping[str, OpDecl], op: str, inputs: list[Draft], attributes: Mapping[str, Any], name: str,
     repeat: Repeats, span: Span,
 ) -> Draft:  # fmt: skip
-    return emit(drafts, ops, op, inputs, attributes, [name], "update", name, repeat, span)[0]
+    return emit(drafts, ops[op], inputs, attributes, [name], "update", name, repeat, span)[0]
 
 
 class _Norm:

@@ -12,24 +12,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hapdsl.graph import optimizer
-from hapdsl.graph.calls import bind_call
+from hapdsl.graph.calls import bind_call, bind_parameters
 from hapdsl.graph.declared import dtype_of, master_of
 from hapdsl.graph.drafts import Drafts, Turns
+from hapdsl.graph.emit import emit, with_defaults
 from hapdsl.graph.initialisers import initialiser
 from hapdsl.graph.optimizer import Group, Optimizer
-from hapdsl.graph.scope import Bound, Draft, DraftNode, Extent, Scope, assigned
-from hapdsl.graph.size import Size
+from hapdsl.graph.scope import Bound, Draft, Extent, Scope, allowed, assigned
+from hapdsl.graph.size import DEEPEST, Size
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import Span
-from hapdsl.theory.dtypes import DTYPE_BYTES
-from hapdsl.theory.expressions import ARITHMETIC, names_in
 from hapdsl.theory.instance import Given, instantiate
 from hapdsl.theory.ops import OpDecl
 
 MAX_CALLS = 400_000
-MAX_DEPTH = 60
-RESERVED = ("grad", "new")
 
 
 def elaborate(
@@ -113,7 +110,7 @@ class _Elaborator:
             raise error("HAP223", f"the model has over {MAX_CALLS} tensors", statement.span, "lower the number of layers")
         init = initialiser(statement, scope)
         for name in statement.names:
-            self.once(name, statement, scope)
+            scope.claim(name, statement.span)
             draft = Draft(
                 scope.prefix + name,
                 tuple(e.value for e in extents),
@@ -127,17 +124,6 @@ class _Elaborator:
             )
             self.out.tensors.append(draft)
             scope.names[name] = draft
-
-    @staticmethod
-    def allowed(name: str, span: nodes.Span) -> None:
-        if name == "path" or any(word in RESERVED for word in name.split(".")):
-            raise error("HAP213", f"'{name}': `grad`, `new` and `path` are reserved", span, "choose another name")
-
-    def once(self, name: str, statement: nodes.Statement, scope: Scope) -> None:
-        self.allowed(name, statement.span)
-        if name in scope.once or (name in scope.names and name not in scope.results):
-            raise error("HAP214", f"'{name}' is bound twice", statement.span, "names are bound once; give the second another name")
-        scope.once.add(name)
 
     def train(self, statement: nodes.Train, scope: Scope) -> None:
         if self.out.loss is not None:
@@ -154,7 +140,7 @@ class _Elaborator:
             self.out.clip = float(limit)
 
     def optimizer(self, call: nodes.Call, scope: Scope, base: Optimizer | None = None) -> Optimizer:
-        return optimizer.read(call, self.ops, scope, lambda e: self.tensor(e, scope), lambda e: self.is_tensor(e, scope), base)
+        return optimizer.read(call, self.ops, scope, lambda e: self.tensor(e, scope), scope.is_tensor, base)
 
     def groups(self, model: nodes.Model, scope: Scope) -> None:
         """The groups, which may stand before the `train` whose optimizer they start from."""
@@ -169,10 +155,10 @@ class _Elaborator:
 
     def assign(self, statement: nodes.Assign, scope: Scope) -> None:
         targets = statement.targets
-        kept = [self.buffer(t, scope) for t in targets]
+        kept = [scope.buffer(t) for t in targets]
         for target, buffer in zip(targets, kept, strict=True):
             if buffer is None:
-                self.once(target, statement, scope)
+                scope.claim(target, statement.span)
         paths = [f"{b.name}.new" if b is not None else scope.results.get(t, scope.prefix + t) for t, b in zip(targets, kept, strict=True)]
         if not isinstance(statement.value, nodes.Call):
             value = self.tensor(statement.value, scope)
@@ -189,12 +175,6 @@ class _Elaborator:
             scope.names[target] = value
             if value.name == path:
                 value.home = scope
-
-    @staticmethod
-    def buffer(target: str, scope: Scope) -> Draft | None:
-        """The buffer whose value after the step `b.new` stands for."""
-        bound = scope.names.get(target.removesuffix(".new")) if target.endswith(".new") else None
-        return bound if isinstance(bound, Draft) and bound.kind == "buffer" else None
 
     def renew(self, buffer: Draft, value: Draft, target: str, scope: Scope, statement: nodes.Assign) -> None:
         """`buffer` is `value` after the step. Its last call reads the buffer, so that both are cut alike and held alike."""
@@ -243,8 +223,7 @@ class _Elaborator:
         if decl.states:
             raise error("HAP222", f"'{decl.name}' is an update operator", call.span, "write: train loss with " + decl.name + "(…)")
         where = paths[0] if paths else scope.temporary(decl.name)
-
-        bound = bind_call(decl, call, lambda expr: self.is_tensor(expr, scope))
+        bound = bind_call(decl, call, scope.is_tensor)
         inputs = [(o, self.tensor(e, scope)) for o, e in bound.operands]
         attributes = {n: scope.number(e).value for n, e in bound.attributes.items()}
         instead = decl.training if self.training else decl.evaluation
@@ -263,7 +242,7 @@ class _Elaborator:
         paths: list[str] | None,
     ) -> list[Draft]:
         """What its declaration puts in the place of a call, in training or in evaluation."""
-        self.defaults(decl, inputs, attributes, scope, paths[0] if paths else decl.name)
+        attributes = with_defaults(decl, [o for o, _ in inputs], attributes, paths[0] if paths else decl.name)
         instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in inputs], attributes, span)
         numbers = {n: Extent(v, None) for n, v in attributes.items()}
         inner = Scope(scope.prefix, {**numbers, **dict(inputs)}, scope.repeat, fresh=scope.fresh)
@@ -284,13 +263,6 @@ class _Elaborator:
         """The one value of an expression, under its own name where it makes one."""
         return self.call(expr, scope, paths, None)[0] if isinstance(expr, nodes.Call) else self.tensor(expr, scope)
 
-    def defaults(self, decl: OpDecl, inputs: Sequence[tuple[str, Draft]], attributes: dict[str, Any], scope: Scope, where: str) -> None:
-        """Add the attributes that a call leaves out."""
-        for name, default in decl.attributes.items():
-            if name not in attributes and default is not None and all(o != name for o, _ in inputs):
-                is_path = isinstance(default, nodes.Name) and default.id == "path"
-                attributes[name] = where if is_path else scope.number(default).value
-
     def emit(
         self,
         decl: OpDecl,
@@ -301,30 +273,27 @@ class _Elaborator:
         span: nodes.Span,
         paths: list[str] | None,
     ) -> list[Draft]:
-        self.defaults(decl, inputs, attributes, scope, where)
-        instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in inputs], attributes, span)
+        """One call; its results are this scope's own."""
         if paths is not None and len(paths) != len(decl.results):
             raise error("HAP219", f"{len(paths)} names for {len(decl.results)} values of '{decl.name}'", span)
         names = paths or ([where] if len(decl.results) == 1 else [f"{where}.{r.name}" for r in decl.results])
-        outputs = [
-            Draft(n, shape, dtype, span=span, repeat=scope.repeat, home=scope)
-            for n, shape, dtype in zip(names, instance.result_shapes, instance.result_dtypes, strict=True)
-        ]
         if len(self.out.nodes) >= MAX_CALLS:
             raise error("HAP223", f"the model has over {MAX_CALLS} operator calls", span, "lower the number of layers")
-        self.out.tensors += outputs
-        self.out.nodes.append(DraftNode(instance, [t for _, t in inputs], outputs, "forward", where, scope.repeat, span))
-        return outputs
+        operands = [o for o, _ in inputs]
+        made = emit(self.out, decl, [t for _, t in inputs], attributes, names, "forward", where, scope.repeat, span, operands)
+        for tensor in made:
+            tensor.home = scope
+        return made
 
     def expand(
         self, definition: nodes.Def, call: nodes.Call, scope: Scope, paths: list[str] | None, label: str | None
     ) -> list[Draft]:
         instance = label or definition.name
-        self.allowed(instance, call.span)
+        allowed(instance, call.span)
         if instance in scope.labels:
             raise error("HAP224", f"'{instance}' is called twice here", call.span, f"name the call: … = {definition.name}(…) as another")  # fmt: skip
         scope.labels.add(instance)
-        if self.depth >= MAX_DEPTH:
+        if self.depth >= DEEPEST:
             raise error("HAP225", f"'{definition.name}' calls itself without end", call.span)
         inner = Scope(f"{scope.prefix}{instance}.", self.arguments(definition, call, scope), scope.repeat)
         self.depth += 1
@@ -338,16 +307,7 @@ class _Elaborator:
         raise error("HAP226", f"def '{definition.name}' returns nothing", definition.span, "end it with `return …`")
 
     def arguments(self, definition: nodes.Def, call: nodes.Call, scope: Scope) -> dict[str, Bound]:
-        formals = [p.name for p in definition.parameters]
-        given: dict[str, nodes.Expr] = {}
-        positional = iter(formals)
-        for arg in call.args:
-            name = arg.name or next((f for f in positional if f not in given), None)
-            if name is None or name not in formals:
-                raise error("HAP218", f"def '{definition.name}' has no parameter for this", arg.span, f"it has: {', '.join(formals) or 'none'}")  # fmt: skip
-            if name in given:
-                raise error("HAP218", f"parameter '{name}' is given twice", arg.span)
-            given[name] = arg.value
+        given = bind_parameters(definition, call)
         bound: dict[str, Bound] = {}
         for parameter in definition.parameters:
             expr = given.get(parameter.name)
@@ -360,17 +320,7 @@ class _Elaborator:
         return bound
 
     def argument(self, expr: nodes.Expr, scope: Scope) -> Bound:
-        return self.tensor(expr, scope) if self.is_tensor(expr, scope) else scope.number(expr)
-
-    @staticmethod
-    def is_tensor(expr: nodes.Expr, scope: Scope) -> bool:
-        """Calls are tensors, unless they are arithmetic over numbers, and so are names unless they are known as numbers or dtypes
-        (an unknown name is reported as a tensor)."""
-        if isinstance(expr, nodes.Name):
-            return not isinstance(scope.names.get(expr.id), Extent) and expr.id not in DTYPE_BYTES
-        if isinstance(expr, nodes.Call) and expr.function in ARITHMETIC:
-            return not all(isinstance(scope.names.get(n), Extent) for n in names_in(expr))
-        return isinstance(expr, nodes.Call)
+        return self.tensor(expr, scope) if scope.is_tensor(expr) else scope.number(expr)
 
     def returned(self, statement: nodes.Return, inner: Scope, paths: list[str] | None, span: Span) -> list[Draft]:
         """What a def returns takes the caller's names, where it was made here and has no reader's claim elsewhere."""
@@ -396,7 +346,7 @@ class _Elaborator:
     # -- repeat ------------------------------------------------------------------
 
     def repeat(self, statement: nodes.Repeat, scope: Scope) -> None:
-        self.allowed(statement.variable, statement.span)
+        allowed(statement.variable, statement.span)
         count = scope.extent(statement.count, "the number of turns").value
         path = f"{scope.prefix}{statement.variable}"
         if path in self.out.repeats:

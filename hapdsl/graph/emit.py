@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from hapdsl.graph.drafts import Drafts
 from hapdsl.graph.scope import Draft, DraftNode, Repeats
 from hapdsl.lang import nodes
-from hapdsl.theory.expressions import evaluate
-from hapdsl.theory.instance import DTYPE_BYTES, Given, instantiate
+from hapdsl.theory.dtypes import DTYPE_BYTES
+from hapdsl.theory.expressions import ARITHMETIC, evaluate
+from hapdsl.theory.instance import Given, instantiate
 from hapdsl.theory.ops import OpDecl
 
 
 def emit(
     drafts: Drafts,
-    ops: Mapping[str, OpDecl],
-    op: str,
+    decl: OpDecl,
     inputs: list[Draft],
     attributes: Mapping[str, Any],
     names: list[str],
@@ -27,15 +27,10 @@ def emit(
     operands: list[str] | None = None,
 ) -> list[Draft]:
     """Append one call. `operands` names the declared operand of each input; in order where left out."""
-    decl = ops[op]
     if operands is None:
         variadic = decl.operands[0].variadic or not decl.operands[0].dims
         operands = [decl.operands[0].name] * len(inputs) if variadic else [o.name for o in decl.operands[: len(inputs)]]
-    full = dict(attributes)
-    for name, default in decl.attributes.items():
-        if name not in full and name not in operands and default is not None:
-            is_path = isinstance(default, nodes.Name) and default.id == "path"
-            full[name] = path if is_path else evaluate(default, {d: d for d in DTYPE_BYTES})
+    full = with_defaults(decl, operands, attributes, path)
     instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in zip(operands, inputs, strict=True)], full, span)
     outputs = [
         Draft(n, shape, dtype, span=span, repeat=repeat)
@@ -44,3 +39,13 @@ def emit(
     drafts.tensors += outputs
     drafts.nodes.append(DraftNode(instance, inputs, outputs, section, path, repeat, span))
     return outputs
+
+
+def with_defaults(decl: OpDecl, operands: Collection[str], attributes: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The attributes of a call and those that it leaves out; the default `path` is the call's own (the key of dropout)."""
+    found = dict(attributes)
+    for name, default in decl.attributes.items():
+        if name not in found and name not in operands and default is not None:
+            is_path = isinstance(default, nodes.Name) and default.id == "path"
+            found[name] = path if is_path else evaluate(default, {d: d for d in DTYPE_BYTES}, ARITHMETIC)
+    return found

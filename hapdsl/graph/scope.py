@@ -9,8 +9,9 @@ from typing import Any
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import NOWHERE, Span
-from hapdsl.theory.expressions import ARITHMETIC, evaluate
-from hapdsl.theory.instance import DTYPE_BYTES, Instance
+from hapdsl.theory.dtypes import DTYPE_BYTES
+from hapdsl.theory.expressions import ARITHMETIC, evaluate, names_in
+from hapdsl.theory.instance import Instance
 
 Repeats = tuple[tuple[str, int], ...]
 
@@ -53,14 +54,21 @@ class Extent:
 
 
 Bound = Draft | Extent
+RESERVED = ("grad", "new")
+
+
+def allowed(name: str, span: Span) -> None:
+    """Raises HapError HAP213 for a name that only hapdsl itself gives."""
+    if name == "path" or any(word in RESERVED for word in name.split(".")):
+        raise error("HAP213", f"'{name}': `grad`, `new` and `path` are reserved", span, "choose another name")
 
 
 @dataclass
 class Scope:
     """What names mean at one place of the text.
 
-    `prefix` goes before the names of tensors made here ("layer.3.block."); `once` are the names already
-    bound here; `turns` maps a name that a repeat rebinds to the path its result takes.
+    `prefix` goes before the names of tensors made here ("layer.3.block."); `once` are the names and `labels` the calls of `def`s already
+    bound here; `results` maps a name that a repeat rebinds to the path its result takes; `fresh` counts the unnamed values by operator.
     """
 
     prefix: str
@@ -75,6 +83,27 @@ class Scope:
         """A path for a value that the text leaves unnamed: the operator and a count."""
         self.fresh[op] = self.fresh.get(op, 0) + 1
         return f"{self.prefix}{op}.{self.fresh[op]}"
+
+    def claim(self, name: str, span: Span) -> None:
+        """A name is about to be bound here. Raises HapError: HAP213 a reserved one, HAP214 one that is bound already."""
+        allowed(name, span)
+        if name in self.once or (name in self.names and name not in self.results):
+            raise error("HAP214", f"'{name}' is bound twice", span, "names are bound once; give the second another name")
+        self.once.add(name)
+
+    def buffer(self, target: str) -> Draft | None:
+        """The buffer whose value after the step `b.new` stands for."""
+        bound = self.names.get(target.removesuffix(".new")) if target.endswith(".new") else None
+        return bound if isinstance(bound, Draft) and bound.kind == "buffer" else None
+
+    def is_tensor(self, expr: nodes.Expr) -> bool:
+        """Calls are tensors, unless they are arithmetic over numbers, and so are names unless they are known as numbers or dtypes
+        (an unknown name is reported as a tensor)."""
+        if isinstance(expr, nodes.Name):
+            return not isinstance(self.names.get(expr.id), Extent) and expr.id not in DTYPE_BYTES
+        if isinstance(expr, nodes.Call) and expr.function in ARITHMETIC:
+            return not all(isinstance(self.names.get(n), Extent) for n in names_in(expr))
+        return isinstance(expr, nodes.Call)
 
     def numbers(self) -> dict[str, Any]:
         """Names that arithmetic may read: extents, other parameters, and dtypes as words."""

@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from hapdsl.lang.nodes import NOWHERE, Span
-from hapdsl.theory.instance import DTYPE_BYTES, Instance
+from hapdsl.theory.dtypes import DTYPE_BYTES
+from hapdsl.theory.instance import Instance
 from hapdsl.theory.rules import Rule, rules
 
 # Kinds of tensors that no operator makes; they are loaded in any placement.

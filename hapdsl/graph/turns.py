@@ -178,7 +178,7 @@ class _Division:
         known = next((t for n in self.loop for t in n.outputs if t.name == name), None)
         if known is None:
             scaled = emit(
-                self.drafts, self.ops, "scale", [tensor], {"by": 1 / self.block.count}, [name], node.section, node.path, node.repeat, node.span,
+                self.drafts, self.ops["scale"], [tensor], {"by": 1 / self.block.count}, [name], node.section, node.path, node.repeat, node.span,
             )  # fmt: skip
             self.loop.insert(self.loop.index(node), self.drafts.nodes.pop())
             self.places[id(scaled[0])] = P
@@ -270,6 +270,6 @@ class _Division:
         return total
 
     def call(self, op: str, inputs: list[Draft], name: str, like: Draft, section: str, to: list[DraftNode]) -> Draft:
-        made = emit(self.drafts, self.ops, op, inputs, {}, [name], section, name, like.repeat, like.span)[0]
+        made = emit(self.drafts, self.ops[op], inputs, {}, [name], section, name, like.repeat, like.span)[0]
         to.append(self.drafts.nodes.pop())
         return made

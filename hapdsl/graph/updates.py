@@ -38,7 +38,7 @@ def updates(
         new = _update(drafts, param, master or param, gradients[id(param)], optimizer)
         if master is not None:
             rounded = emit(
-                drafts, ops, "cast_like", [new[id(master)], param], {}, [f"{param.name}.new"], "update", param.name, param.repeat, param.span
+                drafts, ops["cast_like"], [new[id(master)], param], {}, [f"{param.name}.new"], "update", param.name, param.repeat, param.span
             )  # fmt: skip
             new[id(param)] = rounded[0]
         replaced.update(new)
@@ -60,7 +60,7 @@ def _cast(drafts: Drafts, ops: Mapping[str, OpDecl], param: Draft, gradient: Dra
         return gradient
     turns = drafts.microbatch is not None and drafts.microbatch.count > 1
     name, section = f"{master.name}.grad", "backward" if turns else "update"
-    return emit(drafts, ops, "cast", [gradient], {"to": master.dtype}, [name], section, param.name, param.repeat, param.span)[0]
+    return emit(drafts, ops["cast"], [gradient], {"to": master.dtype}, [name], section, param.name, param.repeat, param.span)[0]
 
 
 def _update(drafts: Drafts, param: Draft, target: Draft, gradient: Draft, optimizer: Optimizer) -> dict[int, Draft]:
@@ -76,7 +76,7 @@ def _update(drafts: Drafts, param: Draft, target: Draft, gradient: Draft, optimi
     operands = [o.name for o in decl.operands if o.name in given]
     replaced = (target, *states.values())
     new = emit(
-        drafts, {decl.name: decl}, decl.name, [given[n] for n in operands], optimizer.attributes, [f"{t.name}.new" for t in replaced],
+        drafts, decl, [given[n] for n in operands], optimizer.attributes, [f"{t.name}.new" for t in replaced],
         "update", param.name, param.repeat, param.span, operands,
     )  # fmt: skip
     return {id(old): made for old, made in zip(replaced, new, strict=True)}

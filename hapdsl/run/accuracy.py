@@ -13,7 +13,7 @@ from hapdsl.lang.diagnostics import error
 from hapdsl.run.data import Batch
 from hapdsl.run.reference import Reference
 from hapdsl.run.threads import one_thread
-from hapdsl.theory.instance import FLOATS
+from hapdsl.theory.dtypes import FLOATS
 
 
 def evaluate(graph: TrainingGraph, held: dict[str, Tensor], samples: Batch, allow: Set[str] = frozenset()) -> float:

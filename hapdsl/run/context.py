@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hapdsl.theory.instance import FLOATS, Dim, Instance
+from hapdsl.theory.dtypes import FLOATS
+from hapdsl.theory.instance import Dim, Instance
 
 DTYPES: Mapping[str, torch.dtype] = {
     "f64": torch.float64,

@@ -26,7 +26,7 @@ from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.run.context import DTYPES
 from hapdsl.run.initial import generator, random_inputs
 from hapdsl.run.pieces import Slices
-from hapdsl.theory.instance import FLOATS
+from hapdsl.theory.dtypes import FLOATS
 
 Batch = dict[str, Tensor]
 Wanted = dict[tuple[Value, int], tuple[str, Slices]]  # by value and turn: which piece of which input

@@ -10,7 +10,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.backends import Backend, choose
 from hapdsl.run.context import DTYPES
-from hapdsl.theory.instance import FLOATS
+from hapdsl.theory.dtypes import FLOATS
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import dtypes_at
 from hapdsl.run.samples import INTEGERS
-from hapdsl.theory.instance import FLOATS
+from hapdsl.theory.dtypes import FLOATS
 
 
 def generator(seed: int, name: str) -> torch.Generator:

@@ -10,8 +10,9 @@ from typing import Any
 
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
+from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.expressions import evaluate
-from hapdsl.theory.instance import DTYPE_BYTES, Instance
+from hapdsl.theory.instance import Instance
 from hapdsl.theory.ops import OpDecl
 
 Shape = tuple[int, ...]

@@ -311,19 +311,7 @@ def _update_graph(decl: OpDecl, sample: Sample, names: Sequence[str]) -> tuple[T
     drafts.tensors += operands
     made = [f"made.{k}" for k in range(len(decl.results))]
     given = [o for o, _ in sample.operands]
-    emit(
-        drafts,
-        {decl.name: decl},
-        decl.name,
-        operands,
-        sample.attributes,
-        made,
-        "update",
-        "sample",
-        (),
-        nodes.NOWHERE,
-        given,
-    )
+    emit(drafts, decl, operands, sample.attributes, made, "update", "sample", (), nodes.NOWHERE, given)
     found = classes(drafts.tensors, drafts.nodes, {}, ())
     of = {m: c.name for c in found.values() for m in c.members}
     tensors = {

@@ -17,11 +17,10 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import Span
 from hapdsl.theory import notation
-from hapdsl.theory.dtypes import DTYPE_BYTES as DTYPE_BYTES
-from hapdsl.theory.dtypes import FLOATS as FLOATS
+from hapdsl.theory.dtypes import FLOATS
 from hapdsl.theory.expressions import evaluate
 from hapdsl.theory.ops import OpDecl
-from hapdsl.theory.patterns import deal, is_star, written
+from hapdsl.theory.patterns import around, deal, is_star, written
 from hapdsl.theory.precision import check_operands, result_dtype
 
 Shape = tuple[int, ...]
@@ -213,7 +212,7 @@ class _Builder:
         stars = sum(i.star for i in rest)
         if len(free) < len(rest) - stars or (len(free) > len(rest) and not stars):
             self.fail("HAP307", f"{rank - len(free)} of the {rank} dims of '{operand.name}' are listed, {len(rest) - stars} are left for others")
-        for place, positions in deal(rest, free, self.cut(operand.dims, seats)).items():
+        for place, positions in deal(rest, free, around(operand.dims, seats)).items():
             entry = rest[place]
             if entry.star:
                 for name, position in zip(self.star(entry.names[0], len(positions), operand.name), positions, strict=True):
@@ -239,14 +238,6 @@ class _Builder:
                 if len(positions) != 1 and not is_star(dims, index):
                     self.fail("HAP307", f"exactly one dim is needed here, not {value}")
         return found
-
-    @staticmethod
-    def cut(dims: tuple[nodes.Index, ...], seats: Mapping[str, list[int]]) -> tuple[int, int] | None:
-        """Where two stars stand around a seated index: (its place in the pattern, its position)."""
-        for place, index in enumerate(dims):
-            if index.names[0] in seats and not index.star:
-                return place, seats[index.names[0]][0]
-        return None
 
     def star(self, name: str, count: int, where: str) -> tuple[str, ...]:
         """Names for `count` dims of a star: numbered from the right, so that operands align as numpy's do."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hapdsl.lang import nodes
 
 
@@ -17,14 +19,19 @@ def written(index: nodes.Index) -> str:
     return index.names[0] if len(index.names) == 1 else f"({' '.join(index.names)})"
 
 
-def deal(pattern: list[nodes.Index], free: list[int], cut: tuple[int, int] | None) -> dict[int, list[int]]:
+def around(dims: tuple[nodes.Index, ...], seats: Mapping[str, list[int]]) -> int | None:
+    """The position of the seated index that two stars may stand around; None where there is none."""
+    return next((seats[i.names[0]][0] for i in dims if i.names[0] in seats and not i.star), None)
+
+
+def deal(pattern: list[nodes.Index], free: list[int], middle: int | None) -> dict[int, list[int]]:
     """Give the free positions to the pattern's entries in order; one star takes what is left over.
 
-    Two stars around a seated index (`cut`) take the positions before and behind it.
+    Two stars around a seated index, which stands at position `middle`, take the positions before and behind it.
     """
     stars = [k for k, i in enumerate(pattern) if i.star]
-    if len(stars) == 2 and cut is not None:
-        before = [p for p in free if p < cut[1]]
+    if len(stars) == 2 and middle is not None:
+        before = [p for p in free if p < middle]
         return {stars[0]: before, stars[1]: free[len(before) :]}
     dealt: dict[int, list[int]] = {}
     spare = len(free) - (len(pattern) - len(stars))
