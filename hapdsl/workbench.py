@@ -22,10 +22,9 @@ from hapdsl.graph.build import build, operators
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Diagnostic, HapError, Report, error
-from hapdsl.lang.load import Bundle, load, load_text
+from hapdsl.lang.load import STANDARD, Bundle, load, load_text, standard_places
 from hapdsl.lang.nodes import NOWHERE, Span
 from hapdsl.lang.parse import parse
-from hapdsl.lang.resources import programs_folder
 from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.expressions import evaluate as value_of
 from hapdsl.theory.library import standard
@@ -154,7 +153,7 @@ class Workbench:
             return self._from_file(str(saved), None) if saved.is_file() else (self._guessed(), here)
         if spec in self.bundle.clusters:
             return self.bundle.clusters[spec], here
-        file, name = _split(spec)
+        file, name = file_and_name(spec)
         if name is None and not _looks_like_file(file):
             known = ", ".join(self.bundle.clusters)
             raise error("HAP422", f"there is no cluster '{spec}' in {self.bundle.main.name}", self.where, f"it has: {known}" if known else "name a file: FILE or FILE:NAME")  # fmt: skip
@@ -286,7 +285,6 @@ class Workbench:
 # -- what others ask as well ---------------------------------------------------------
 
 
-
 # What a well-formed program may be refused for: it isn't equivalent to its model (or nothing proves it), or fits nowhere. All other
 # errors say that the input itself is wrong: unknown names, shares that don't add up, hardware that can't be.
 _THE_ANSWER_IS_NO = frozenset(
@@ -343,8 +341,8 @@ def _signature(op: OpDecl | nodes.Op) -> tuple[object, ...]:
     return op.operands, attributes, tuple((r.dims, r.name) for r in op.results)
 
 
-def _split(spec: str) -> tuple[str, str | None]:
-    """FILE[:NAME]; a file whose own name has a colon wins."""
+def file_and_name(spec: str) -> tuple[str, str | None]:
+    """FILE[:NAME] as people write it; a file whose own name has a colon wins."""
     file, colon, name = spec.rpartition(":")
     if not colon or Path(spec).exists() or not file:
         return spec, None
@@ -357,8 +355,7 @@ def _looks_like_file(file: str) -> bool:
 
 def _resolve(file: str) -> Path:
     """The path of a cluster's file; `std/…` is one that comes with hapdsl."""
-    if file.startswith("std/"):
-        inner = file.removeprefix("std/")
-        places = [programs_folder() / folder / inner for folder in ("", "clusters", "models", "plans")]
-        return next((p for p in places if p.is_file()), places[1])
-    return Path(file)
+    if not file.startswith(STANDARD):
+        return Path(file)
+    places = standard_places(file)
+    return next((p for p in places if p.is_file()), places[1])

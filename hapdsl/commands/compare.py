@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,13 +58,15 @@ def command(out: Output, files: tuple[str, ...], on: str | None) -> int:
 
 
 def _plans(files: Sequence[str], on: str | None) -> list[Priced]:
-    from hapdsl.workbench import Workbench
+    from hapdsl.workbench import Workbench, file_and_name
 
     benches: dict[str, Workbench] = {}
     plans: list[Priced] = []
     for spec in files:
-        file, name = _split(spec)
-        bench = benches.setdefault(file, Workbench(file)) if file not in benches else benches[file]
+        file, name = file_and_name(spec)
+        if file not in benches:
+            benches[file] = Workbench(file)
+        bench = benches[file]
         programs = [bench.program(name)] if name is not None or len(files) > 1 else bench.programs()
         if len(programs) > 1:
             programs = [p for p in programs if not bench.checked(p, on).sketch]
@@ -74,12 +75,6 @@ def _plans(files: Sequence[str], on: str | None) -> list[Priced]:
             letter = chr(ord("A") + len(plans)) if len(plans) < 26 else f"#{len(plans) + 1}"
             plans.append(Priced(letter, file, checked.program, cluster, cost))
     return plans
-
-
-def _split(spec: str) -> tuple[str, str | None]:
-    """FILE[:PROGRAM]; a file whose own name has a colon wins."""
-    file, colon, name = spec.rpartition(":")
-    return (spec, None) if not colon or not file or Path(spec).exists() else (file, name)
 
 
 def _differences(first: Priced, other: Priced) -> list[Difference] | None:

@@ -37,16 +37,14 @@ def command(out: Output, files: tuple[str, ...], check: bool) -> int:
 
 def _format(file: str, check: bool, texts: dict[str, str]) -> bool:
     """Format one file; True if its text changes. Raises HapError where it can't be read, parsed or written."""
-    from hapdsl.lang.diagnostics import error
-    from hapdsl.lang.nodes import Span
+    from hapdsl.lang.load import empty
     from hapdsl.lang.parse import parse, read_text
     from hapdsl.lang.print import to_text
 
     text = texts[file] = read_text(file)
     tree = parse(text, file)
     if not tree.items:
-        where = Span(file, 1, 1, 1, 1)
-        raise error("HAP124", f"{file} holds no block", where, "a file holds def, op, model, device, cluster and program blocks")
+        raise empty(file)
     canonical = to_text(tree)
     if canonical == text:
         return False

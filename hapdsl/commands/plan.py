@@ -17,12 +17,11 @@ from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import indented, percent, shares, table
 from hapdsl.lang.amounts import in_bytes, in_seconds
-from hapdsl.lang.files import keep_tables, write_file
+from hapdsl.lang.files import check_writable, keep_tables, write_file
 
 if TYPE_CHECKING:
     from hapdsl.cluster import Cluster
     from hapdsl.search.plan import Plan, Progress
-
 
 
 class Real(click.FloatRange):
@@ -101,7 +100,7 @@ def command(
     hardware = bench.cluster(cluster)
     left_out = ""
     if output is not None:
-        _writable(output, [source.path for source in bench.bundle.sources])
+        check_writable(output, [source.path for source in bench.bundle.sources])
     if hardware.guessed and not out.json:
         out.say("no cluster is described: this machine's cores, guessed. --cluster names one.")
     with _stopping(out) as stop, _progress(out) as progress:
@@ -141,19 +140,6 @@ def command(
         out.say(words)
         click.echo(text, nl=False)
     return INTERRUPTED if stop.is_set() else 0
-
-
-def _writable(output: str, sources: list[Path]) -> None:
-    """Say before the search, not after it, that the result can't be kept, or would take the place of what it is made from."""
-    from hapdsl.lang.diagnostics import error
-    from hapdsl.lang.nodes import Span
-
-    path = Path(output)
-    reason = "it is a folder" if path.is_dir() else "" if path.absolute().parent.is_dir() else "its folder is missing"
-    if path.resolve() in [s.resolve() for s in sources]:
-        reason = "the plan is made from it"
-    if reason:
-        raise error("HAP852", f"{output} can't be written: {reason}", Span(output, 0, 0, 0, 0))
 
 
 def _object(found: Plan, cluster: Cluster, output: str | None) -> dict[str, Any]:

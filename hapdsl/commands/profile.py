@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,8 @@ import click
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.amounts import in_bytes, in_seconds
 from hapdsl.lang.diagnostics import HapError, error
-from hapdsl.lang.files import write_file
-from hapdsl.lang.nodes import Quantity, Span
+from hapdsl.lang.files import check_writable, write_file
+from hapdsl.lang.nodes import Quantity
 
 if TYPE_CHECKING:
     from hapdsl.lang import nodes
@@ -48,7 +47,7 @@ def command(
     is in the numbers. What is measured goes before formulas and data sheets in `plan` and `cost`. Interrupted, it writes what it has.
     """
     largest = read_size(max_size)
-    writable(output)
+    check_writable(output)
     from hapdsl.cluster.machine import usable_cores
     from hapdsl.run.backends import choose
     from hapdsl.run.launch import outer_rank
@@ -67,9 +66,8 @@ def command(
             if found.seen is None or outer_rank():
                 raise
             interrupted = True
-        except (
-            HapError
-        ) as stop:  # a process that ran out of memory, a link that broke: what was measured before is worth keeping
+        except HapError as stop:
+            # A process that ran out of memory, a link that broke: what was measured before is worth keeping.
             if not found.done or outer_rank():
                 raise
             out.diagnose(stop.diagnostics)
@@ -96,23 +94,6 @@ def read_size(text: str) -> int:
             help="--max-size 16MiB",
         )
     return int(size) // 4 * 4
-
-
-def writable(output: str, sources: Sequence[Path] = ()) -> None:
-    """Said before minutes of measuring, not behind them. `sources` is what is being read. Raises HapError HAP852."""
-    path = Path(output)
-    folder = path.parent
-    reason = ""
-    if path.is_dir():
-        reason = "it is a folder"
-    elif path.resolve() in [s.resolve() for s in sources]:
-        reason = "the run reads it"
-    elif not folder.is_dir():
-        reason = f"there is no folder {folder}"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
-        reason = "no permission"
-    if reason:
-        raise error("HAP852", f"{output} can't be written: {reason}", Span(output, 0, 0, 0, 0))
 
 
 def _block(found: Profile, name: str, took: float) -> nodes.Cluster:

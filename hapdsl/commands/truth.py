@@ -11,7 +11,7 @@ import click
 from hapdsl.commands.units import indented, table
 from hapdsl.lang.amounts import in_seconds
 from hapdsl.lang.diagnostics import error
-from hapdsl.lang.files import write_file
+from hapdsl.lang.files import check_writable, write_file
 
 if TYPE_CHECKING:
     from hapdsl.graph.program import Program
@@ -43,11 +43,9 @@ def truth_options(function: _Function) -> _Function:
 
 def prepare(bench: Workbench, tree: nodes.Program, trace: str | None, calibrate: str | None) -> bool:
     """Is this run to be traced? Raises HapError HAP852 for files that can't be written, HAP745 where there is no cluster to correct."""
-    from hapdsl.commands.profile import writable
-
     for path in (trace, calibrate):
         if path is not None:
-            writable(path, [source.path for source in bench.bundle.sources])
+            check_writable(path, [source.path for source in bench.bundle.sources])
     if calibrate is not None and tree.cluster is None:
         raise error(
             "HAP745",

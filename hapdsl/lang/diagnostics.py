@@ -19,7 +19,7 @@ class Diagnostic:
     severity: str = "error"
 
     def as_json(self) -> dict[str, object]:
-        """The object of the `--json` output (docs: design of the command line)."""
+        """The object of the `--json` output."""
         return {
             "code": self.code,
             "severity": self.severity,

@@ -25,6 +25,23 @@ def write_file(path: Path, content: str | bytes) -> None:
         raise error("HAP852", f"{path} can't be written: {reason}", Span(str(path), 0, 0, 0, 0)) from None
 
 
+def check_writable(output: str, read: Iterable[Path] = ()) -> None:
+    """Say before the work, not behind it, that its result can't be kept, or would take the place of what is `read` for it. Raises HapError HAP852."""
+    path = Path(output)
+    folder = path.absolute().parent
+    reason = ""
+    if path.is_dir():
+        reason = "it is a folder"
+    elif path.resolve() in [source.resolve() for source in read]:
+        reason = "the result is made from it"
+    elif not folder.is_dir():
+        reason = f"there is no folder {path.parent}"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        reason = "no permission"
+    if reason:
+        raise error("HAP852", f"{output} can't be written: {reason}", Span(output, 0, 0, 0, 0))
+
+
 def keep_tables(sources: Iterable[Path], output: Path) -> None:
     """Numbers that a text can't say stand beside it (`init table`, FILE.hap.npz); what is written from such a text takes them along.
     Raises HapError HAP852."""

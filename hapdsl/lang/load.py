@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hapdsl.lang import nodes
-from hapdsl.lang.diagnostics import Diagnostic, HapError, Report
+from hapdsl.lang.diagnostics import HapError, Report, error
 from hapdsl.lang.nodes import NOWHERE, Span
 from hapdsl.lang.parse import parse, read_text
 from hapdsl.lang.resources import programs_folder
@@ -70,9 +70,13 @@ def load(path: str | Path) -> Bundle:
     loader.report.raise_errors()
     assert main is not None  # else there would be errors
     if not main.tree.items:
-        where = Span(main.name, 1, 1, 1, 1)
-        raise HapError(Diagnostic("HAP124", f"{main.name} holds no block", where, "a file holds def, op, model, device, cluster and program blocks"))  # fmt: skip
+        raise empty(main.name)
     return _bundle(main, loader.sources)
+
+
+def empty(file: str) -> HapError:
+    """What is raised for a file without a block (HAP124)."""
+    return error("HAP124", f"{file} holds no block", Span(file, 1, 1, 1, 1), "a file holds def, op, model, device, cluster and program blocks")
 
 
 def load_text(text: str, file: str = "<text>", folder: str | Path = ".", tree: nodes.File | None = None) -> Bundle:
@@ -152,13 +156,17 @@ def _shown(path: Path) -> str:
 def _resolve(name: str, importer: Path) -> Path | None:
     try:
         if name.startswith(STANDARD):
-            inner = name.removeprefix(STANDARD)
-            places = [programs_folder() / folder / inner for folder in _STANDARD_FOLDERS]
+            places = standard_places(name)
         else:
             places = [importer.parent / name]
         return next((p for p in places if p.exists()), None)
     except (OSError, ValueError):
         return None
+
+
+def standard_places(name: str) -> list[Path]:
+    """Where `std/NAME` may lie in the package."""
+    return [programs_folder() / folder / name.removeprefix(STANDARD) for folder in _STANDARD_FOLDERS]
 
 
 def _advice(name: str, importer: Path) -> str:

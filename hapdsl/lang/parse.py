@@ -1,7 +1,8 @@
-"""Text to tree: `parse` and `parse_file`."""
+"""Text to tree."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import threading
 from pathlib import Path
@@ -61,14 +62,6 @@ def parse_with_braces(text: str, file: str) -> tuple[File, dict[comments.Place, 
         return comments.attach(tree, text, builder.braces), builder.braces
 
 
-def parse_file(path: str | Path) -> File:
-    """The tree of a file, which must hold at least one block. Raises HapError (HAP100 to HAP129)."""
-    tree = parse(read_text(path), str(path))
-    if not tree.items:
-        raise error("HAP124", f"{path} holds no block", Span(str(path), 1, 1, 1, 1), "a file holds def, op, model, device, cluster and program blocks")  # fmt: skip
-    return tree
-
-
 def read_text(path: str | Path) -> str:
     """What a file holds. Raises HapError: HAP120 missing, HAP121 no file, HAP122 not UTF-8, HAP123 too large."""
     where = Span(str(path), 1, 1, 1, 1)
@@ -100,8 +93,6 @@ def read_text(path: str | Path) -> str:
 
 
 def _nearby(file: Path) -> str:
-    import difflib
-
     try:
         names = [p.name for p in file.parent.iterdir()]
     except OSError:

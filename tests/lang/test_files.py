@@ -9,7 +9,7 @@ import pytest
 
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.load import load, load_text
-from hapdsl.lang.parse import LARGEST_FILE, parse, parse_file
+from hapdsl.lang.parse import LARGEST_FILE, parse
 from hapdsl.lang.resources import grammar_file, programs_folder, theory_folder
 
 MODEL = "model {} {{\n    x = f(y)\n}}\n"
@@ -28,16 +28,16 @@ def found(call):
 def test_missing(tmp_path):
     (tmp_path / "model.hap").write_text(MODEL.format("m"))
     with pytest.raises(HapError) as caught:
-        parse_file(tmp_path / "modle.hap")
+        load(tmp_path / "modle.hap")
     assert caught.value.diagnostics[0].code == "HAP120"
     assert caught.value.diagnostics[0].help == "is it model.hap?"
-    assert found(lambda: parse_file(tmp_path / "no" / "such.hap")) == [("HAP120", 1, 1)]
-    assert found(lambda: parse_file("a\0b")) == [("HAP121", 1, 1)]
-    assert found(lambda: parse_file("x" * 5000)) == [("HAP121", 1, 1)]
+    assert found(lambda: load(tmp_path / "no" / "such.hap")) == [("HAP120", 1, 1)]
+    assert found(lambda: load("a\0b")) == [("HAP121", 1, 1)]
+    assert found(lambda: load("x" * 5000)) == [("HAP121", 1, 1)]
 
 
 def test_folder(tmp_path):
-    assert found(lambda: parse_file(tmp_path)) == [("HAP121", 1, 1)]
+    assert found(lambda: load(tmp_path)) == [("HAP121", 1, 1)]
 
 
 def test_not_allowed(tmp_path):
@@ -45,28 +45,28 @@ def test_not_allowed(tmp_path):
     path.write_text(MODEL.format("m"))
     path.chmod(0)
     if os.access(path, os.R_OK):  # root reads everything
-        assert parse_file(path).items[0].name == "m"
+        assert load(path).main.tree.items[0].name == "m"
     else:
-        assert found(lambda: parse_file(path)) == [("HAP121", 1, 1)]
+        assert found(lambda: load(path)) == [("HAP121", 1, 1)]
 
 
 def test_not_utf8(tmp_path):
     path = tmp_path / "latin.hap"
     path.write_bytes("model m {\n    # é".encode() + b"\xe9 \n}\n")
-    assert found(lambda: parse_file(path)) == [("HAP122", 2, 8)]
+    assert found(lambda: load(path)) == [("HAP122", 2, 8)]
     path.write_bytes("model m { }\n".encode("utf-16"))
-    assert found(lambda: parse_file(path)) == [("HAP122", 1, 1)]
+    assert found(lambda: load(path)) == [("HAP122", 1, 1)]
     path.write_bytes(b"model m {\0 }\n")
-    assert found(lambda: parse_file(path)) == [("HAP125", 1, 10)]
+    assert found(lambda: load(path)) == [("HAP125", 1, 10)]
     path.write_bytes(b"\xef\xbb\xbfmodel m { }\r\n")
-    assert parse_file(path).items[0].span.column == 1
+    assert load(path).main.tree.items[0].span.column == 1
 
 
 def test_empty(tmp_path):
     path = tmp_path / "empty.hap"
     for text in ("", " \n\t\n", "# only a comment\n"):
         path.write_text(text)
-        assert found(lambda: parse_file(path)) == [("HAP124", 1, 1)]
+        assert found(lambda: load(path)) == [("HAP124", 1, 1)]
         assert found(lambda: load(path)) == [("HAP124", 1, 1)]
 
 
@@ -74,18 +74,18 @@ def test_ten_megabytes(tmp_path):
     path = tmp_path / "large.hap"
     path.write_text("# a long line of comment and nothing else\n" * 250_000)
     assert path.stat().st_size > 10_000_000
-    assert found(lambda: parse_file(path)) == [("HAP123", 1, 1)]
+    assert found(lambda: load(path)) == [("HAP123", 1, 1)]
 
 
 def test_the_limit_holds_for_what_has_no_size():
     """Devices and pipes say that they are empty."""
-    assert found(lambda: parse_file("/dev/zero")) == [("HAP123", 1, 1)]
+    assert found(lambda: load("/dev/zero")) == [("HAP123", 1, 1)]
 
 
 def test_as_large_as_allowed_and_wrong(tmp_path):
     path = tmp_path / "large.hap"
     path.write_text("(" * (LARGEST_FILE - 1))
-    assert found(lambda: parse_file(path))[0][0] in ("HAP101", "HAP104", "HAP105", "HAP114")
+    assert found(lambda: load(path))[0][0] in ("HAP101", "HAP104", "HAP105", "HAP114")
 
 
 @pytest.mark.parametrize(
@@ -229,4 +229,4 @@ def test_what_ships_is_where_the_code_looks():
 def test_a_large_file_full_of_errors(tmp_path, piece):
     path = tmp_path / "large.hap"
     path.write_text("model m {\n" + piece * ((LARGEST_FILE - 10) // len(piece)))
-    assert found(lambda: parse_file(path))
+    assert found(lambda: load(path))
