@@ -15,7 +15,7 @@ import numpy as np
 from hapdsl.cluster.describe import table_lines
 from hapdsl.cluster.fit import monotone
 from hapdsl.cluster.hardware import Cluster, Curve, OpCurve, lookup
-from hapdsl.cluster.settings import known
+from hapdsl.cluster.settings import known, read_device
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Report
 from hapdsl.lang.nodes import Quantity
@@ -131,8 +131,6 @@ def _own(calls: Sequence[Ran], launch: float) -> OpCurve:
 
 def _risen(device: nodes.Device, speeds: dict[str, float], bandwidth: float) -> nodes.Device:
     """The device with peaks that allow what was measured; efficiencies keep what they come to."""
-    from hapdsl.cluster.settings import read_device
-
     old = read_device(device, Report())
     assert old is not None
     compute = {d: max(s, speeds.get(d, 0.0)) for d, s in old.flops.items()} | {

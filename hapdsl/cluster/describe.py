@@ -130,7 +130,7 @@ def _hosts(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
         text = f"{parts}{over}{own}"
         label = next((n for n, t in declared.items() if t == text), None)
         if label is None:
-            label = f"node_{len(declared) + 1}" if len(runs) > 1 else "node_1"
+            label = f"node_{len(declared) + 1}"
             declared[label] = text
         order.append(label)
     for label, text in declared.items():

@@ -46,9 +46,8 @@ class Numbers:
         self._results = {name: k for k, name in enumerate(dict.fromkeys((*graph.updates.values(), *results)))}
         self._replaced = {new: old for old, new in graph.updates.items()}
         self._slots: dict[tuple[object, ...], int] = {}
-        self._looks: dict[
-            str, tuple[int, tuple[str | None, ...]]
-        ] = {}  # by tensor: a number of its sizes, dtype and classes
+        # By tensor: a number of its sizes and dtype, and its classes.
+        self._looks: dict[str, tuple[int, tuple[str | None, ...]]] = {}
         self._look_numbers: dict[tuple[object, ...], int] = {}
         self._shapes: dict[tuple[object, ...], int] = {}
         self._kinds: dict[tuple[object, ...], int] = {}
