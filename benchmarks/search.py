@@ -4,7 +4,6 @@
     python -m benchmarks.search layers devices        some groups
     python -m benchmarks.search --only 'gpt.*24'      cases whose name a pattern finds
     python -m benchmarks.search --missing             what has no line yet: goes on where it was stopped
-    python -m benchmarks.search --missing             what has no line yet: goes on where it was stopped
     python -m benchmarks.search --list                what there is
     python -m benchmarks.search --table               the tables once more, from what was measured
 
@@ -62,7 +61,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page whose tables are made anew")
     parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
     parser.add_argument("--table", action="store_true", help="measure nothing, make the tables")
-    parser.add_argument("--missing", action="store_true", help="only cases that were not measured yet")
     parser.add_argument("--missing", action="store_true", help="only cases that were not measured yet")
     options = parser.parse_args(arguments)
     every = list(cases())
