@@ -2,7 +2,7 @@
 
 With n devices, m the largest share and T the whole tensor (both in bytes); B and a are bandwidth and latency of the slowest hop
 of a ring through all of them; of the rings within nodes Bi and ai, of a ring with one device a node Bx and ax; k nodes with g
-devices at most and c at least in each; L(n) the least whole number of doublings that reach n:
+devices at most and c at least in each, r = g/c rounded up; L(n) the least whole number of doublings that reach n:
 
     all_reduce      ring          2 (n-1)/n T/B + 2 (n-1) a       reduce-scatter, then all-gather, in n-1 steps each
                     tree          2 L(g) (T/Bi + ai) + 2 L(k) (T/Bx + ax)
@@ -17,6 +17,12 @@ devices at most and c at least in each; L(n) the least whole number of doublings
                                                                   else: within, c parts of each node's block across, within
     reduce_scatter  padded, grouped, hierarchical                 the same backwards
     all_to_all      pairwise      m E + (n-1) a                   E: seconds per byte on the busiest of links, cards, switches
+                    hierarchical  (g-1) (m/g / Bi + ai) + (k-1) (g m/k / Bx + ax)
+                                                                  where g = c: what is for the j-th devices of all nodes to the
+                                                                  node's own j-th, who then talks to these alone
+                                  (g-1) ((1 + (k-1) r) m/n / Bi + ai) + (k-1) (g^2 m/n / Bx + ax) + (r-1) ((k-1) g m/n / Bi + ai)
+                                                                  else: c such devices in each node, each for r at most, to whom
+                                                                  they hand on what has come
 
 The collectives are synchronous: a step lasts as long as its largest block, and a device with an empty share takes part
 all the same. n = 1 costs nothing; with one node, or one device in each, hierarchical is the ring. Whatever flows at once through
@@ -25,7 +31,8 @@ one card or switch shares it (`hapdsl.cluster.wiring`).
 A price depends on the shares through m and T alone, and is a latency plus seconds per byte of both. The search relies on that.
 
 Sources: ring, tree and pairwise are those of Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations
-in MPICH" (2005); two levels as in MagPIe (Kielmann et al., 1999) and BlueConnect (Cho et al., 2019). The broadcasts of `grouped` are
+in MPICH" (2005); two levels as in MagPIe (Kielmann et al., 1999) and BlueConnect (Cho et al., 2019), of all_to_all as in Träff, Rougier, "MPI
+Collectives and Datatypes for Hierarchical All-to-all Communication" (2014), and in Tutel (Hwang et al., 2023). The broadcasts of `grouped` are
 pipelined, so each costs its bytes once and a tree's depth in latencies; with the bandwidth and latency of HAP's padded all-gathers
 (arXiv 2401.05965: 4 MB on four GPUs of two machines) it crosses them at .45 of the tensor on one device, where the paper saw it.
 """
@@ -101,6 +108,13 @@ def wired_seconds(kind: str, method: str, largest: float, total: float, wiring: 
             return _scattered(inner, g * largest, wiring) + (g - 1) * wiring.inside.latency
         case "all_to_all", "pairwise":
             return largest * wiring.exchange + (n - 1) * ring.latency
+        case "all_to_all", "hierarchical":
+            k, g = wiring.nodes, wiring.most
+            served = -(-g // wiring.least)
+            handed_on = (k - 1) * g * largest / n / wiring.inside.bandwidth + wiring.inside.latency
+            return (
+                _scattered((1 + (k - 1) * served) * largest / n, g * g * largest / n, wiring) + (served - 1) * handed_on
+            )
     raise ValueError(f"unknown collective {kind} ({method})")
 
 

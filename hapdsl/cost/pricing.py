@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapdsl.cluster.hardware import Cluster
+from hapdsl.cluster.wiring import Wiring
 from hapdsl.cost.collectives import best_method, collective_seconds
 from hapdsl.cost.compute import compute_seconds
 from hapdsl.cost.numbers import FREE, LOAD, LOCAL, Draft, Numbers
@@ -65,9 +66,8 @@ class Pricer:
         self._groups: dict[int, list[list[int]]] = {}
         zero = np.zeros(len(cluster), dtype=np.int64)
         self._prices.update(dict.fromkeys((LOCAL, FREE, LOAD), Price(np.zeros(len(cluster)), zero)))
-        self._recent: dict[
-            int, Draft
-        ] = {}  # of the last program, by the id of the instruction that the draft keeps alive
+        # Drafts of the last program, by the id of the instruction that the draft keeps alive.
+        self._recent: dict[int, Draft] = {}
 
     def fits(self, program: Program, cluster: Cluster) -> bool:
         """Was this pricer made for the program's graph and layout (the same objects) and for this cluster?"""
@@ -148,9 +148,8 @@ class Pricer:
             make = self._collective if draft.instruction.node is None else self._compute
             dtype = draft.instruction.dtype
             found = make(draft.instruction, self._sum(draft.inputs, dtype), self._sum(draft.outputs, dtype))
-            times = self.graph.times(
-                draft.instruction.section
-            )  # what stands in a `microbatch` block is done in every turn
+            # What stands in a `microbatch` block is done in every turn.
+            times = self.graph.times(draft.instruction.section)
             found = self._prices[kind] = found if times == 1 else replace(found, seconds=found.seconds * times)
         return found
 
@@ -162,11 +161,8 @@ class Pricer:
         """Bytes of several values on each device, where floats are sent as `dtype`."""
         total = np.zeros(len(self.cluster), dtype=np.int64)
         for slot in slots:
-            total += (
-                self.slot_bytes(slot)
-                if dtype is None
-                else self.slot_bytes(slot) * DTYPE_BYTES[dtype] // self._item(slot)
-            )
+            own = self.slot_bytes(slot)
+            total += own if dtype is None else own * DTYPE_BYTES[dtype] // self._item(slot)
         return total
 
     def _item(self, slot: int) -> int:
@@ -198,17 +194,17 @@ class Pricer:
             total = float(mine.max() if kind == "all_reduce" else mine.sum())
             seconds[group] = collective_seconds(kind, method, mine, total, self.cluster, group, wiring)
             both = (inputs + outputs)[group]
-            buffer[group] = _buffer(instruction, mine, both) + (both if instruction.dtype is not None else 0)
+            buffer[group] = _buffer(instruction, mine, both, wiring) + (both if instruction.dtype is not None else 0)
             moved = max(moved, total)
         return Price(seconds, buffer, moved)
 
 
-def _buffer(instruction: Instruction, shares: Ints, both: Ints) -> Ints:
+def _buffer(instruction: Instruction, shares: Ints, both: Ints, wiring: Wiring) -> Ints:
     """Bytes that a collective needs beside its inputs and outputs, per device of one group.
 
     Padded methods hold the whole tensor at n times the largest share; all_to_all packs what it sends and unpacks what
-    it gets; an all_reduce of several operands flattens them into one message, and one that isn't a ring receives or joins another whole one;
-    grouped methods write in place.
+    it gets, a hierarchical one also what it hands on, where nodes have unlike numbers of devices; an all_reduce of several
+    operands flattens them into one message, and one that isn't a ring receives or joins another whole one; grouped methods write in place.
     """
     if len(shares) == 1:
         return np.zeros_like(shares)
@@ -217,6 +213,8 @@ def _buffer(instruction: Instruction, shares: Ints, both: Ints) -> Ints:
             return np.zeros_like(shares)
         case "all_gather" | "reduce_scatter", _:
             return np.full_like(shares, len(shares) * int(shares.max()))
+        case "all_to_all", "hierarchical":
+            return both * -(-wiring.most // wiring.least)
         case "all_to_all", _:
             return both
     return shares * ((len(instruction.inputs) > 1) + (instruction.method not in (None, "ring")))

@@ -19,7 +19,7 @@ METHODS = {
     "all_reduce": ("ring", "hierarchical"),
     "all_gather": ("padded", "grouped", "hierarchical"),
     "reduce_scatter": ("padded", "grouped", "hierarchical"),
-    "all_to_all": ("pairwise",),
+    "all_to_all": ("pairwise", "hierarchical"),
 }
 
 

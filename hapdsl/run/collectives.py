@@ -6,7 +6,7 @@
     reduce_scatter, padded   reduce_scatter of parts padded to the longest
     reduce_scatter, grouped  one reduce per rank, all under way at once
     tree, hierarchical       see `hapdsl.run.levels`
-    all_to_all               all_to_all_single with split sizes; the part for oneself is copied
+    all_to_all, pairwise     all_to_all_single with split sizes; the part for oneself is copied
 
 Each is a *flight*: a generator that starts something, yields its handle, and goes on when that has been waited for; it returns the
 result. `Flight` starts one and holds it until the result is wanted. What a flight with several phases starts later it starts when
@@ -137,10 +137,14 @@ def _scatter_padded(parts: Sequence[Tensor], lengths: Sequence[int], group: Grou
     return mine[: lengths[group.me]]
 
 
-def all_to_all(parts: Sequence[Tensor], lengths: Sequence[Sequence[int]], group: Group) -> Phases[list[Tensor]]:
+def all_to_all(
+    parts: Sequence[Tensor], lengths: Sequence[Sequence[int]], group: Group, method: str = "pairwise"
+) -> Phases[list[Tensor]]:
     """What each rank has for this one; `parts[j]` is for rank j, and `lengths[i][j]` what rank i has for rank j."""
     me = group.me
     _expect_all(parts, lengths[me])
+    if method == "hierarchical" and group.levels is not None:
+        return (yield from levels.all_to_all(parts, lengths, group.levels, all_to_all))
     sends = [0 if j == me else n for j, n in enumerate(lengths[me])]
     receives = [0 if i == me else row[me] for i, row in enumerate(lengths)]
     crossing = any(n for i, row in enumerate(lengths) for j, n in enumerate(row) if i != j)

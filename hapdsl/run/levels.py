@@ -5,6 +5,8 @@
     all_gather      hierarchical    across nodes, then within; where nodes have unlike numbers of ranks: within, then parts of each
                                     node's block across, then within
     reduce_scatter  hierarchical    the same backwards
+    all_to_all      hierarchical    within nodes, so that a node's j-th rank has all that is for the j-th ranks of other nodes; across nodes,
+                                    where it talks to these alone; where nodes have unlike numbers of ranks, once more within
 
 Ranks that run on one host stand in one node; HAPDSL_NODE names a rank's node where hosts aren't what counts. On one node, or with one
 rank in each, there are no levels, and the plain ways of `hapdsl.run.collectives` are taken. Each is a generator that yields what is to be
@@ -29,6 +31,7 @@ One = Generator[Any, None, Tensor]
 Many = Generator[Any, None, list[Tensor]]
 Gather = Callable[[Tensor, Sequence[int], Group, str], Many]
 Scatter = Callable[[Sequence[Tensor], Sequence[int], Group, str], One]
+Exchange = Callable[[Sequence[Tensor], Sequence[Sequence[int]], Group], Many]
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,14 @@ class Levels:
     @property
     def even(self) -> bool:
         return len(set(map(len, self.nodes))) == 1
+
+    def served(self, node: int, place: int) -> tuple[int, ...]:
+        """The members of a node to whom its `place`-th one hands what comes across: itself and every `parts`-th behind it."""
+        return self.nodes[node][place :: self.parts] if place < self.parts else ()
+
+    def hands_on(self, place: int, other: int) -> bool:
+        """Does the `place`-th member of a node hand on to the `other`-th?"""
+        return place < self.parts <= other and other % self.parts == place
 
 
 def node_names() -> list[str]:
@@ -193,6 +204,57 @@ def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], found: Level
         mine[start : start + summed.numel()] += summed
     lasts = [lengths[p] for p in own]
     return (yield from scatter(list(mine.split(lasts)), lasts, found.inside, "padded"))
+
+
+# -- all_to_all --------------------------------------------------------------------------------
+
+
+def all_to_all(parts: Sequence[Tensor], lengths: Sequence[Sequence[int]], found: Levels, exchange: Exchange) -> Many:
+    """What each member has for this one; `parts[p]` is for the p-th member, and `lengths[i][p]` what the i-th has for it."""
+    own, place, empty = found.nodes[found.mine], found.place, parts[0].new_empty(0)
+    others = [k for k in range(len(found.nodes)) if k != found.mine]
+    far = [[t for k in others for t in found.served(k, q)] for q in range(len(own))]
+    asked = [[t, *far[q]] for q, t in enumerate(own)]
+    sent = [torch.cat([parts[t] for t in targets]) for targets in asked]
+    if isinstance(parts, list):
+        parts.clear()  # they are in what is sent
+    sizes = [[sum(lengths[i][t] for t in targets) for targets in asked] for i in own]
+    arrived = yield from exchange(sent, sizes, found.inside)
+    del sent
+    blocks: dict[int, Tensor] = {}  # by source, what has come for this member
+    held: dict[tuple[int, int], Tensor] = {}  # by source and target, what is on its way
+    for i, packed in zip(own, arrived, strict=True):
+        blocks[i], *rest = packed.split([lengths[i][t] for t in asked[place]])
+        held.update({(i, t): block for t, block in zip(far[place], rest, strict=True)})
+    del arrived
+    if found.across is not None:
+        every = range(len(found.nodes))
+        ways = [[_pairs(found.nodes[a], found.served(b, place)) if a != b else [] for b in every] for a in every]
+        sent = [torch.cat([held[way] for way in row]) if row else empty for row in ways[found.mine]]
+        held.clear()
+        sizes = [[sum(lengths[i][t] for i, t in way) for way in row] for row in ways]
+        arrived = yield from exchange(sent, sizes, found.across)
+        del sent
+        for k in others:
+            way = ways[k][found.mine]
+            held.update(zip(way, arrived[k].split([lengths[i][t] for i, t in way]), strict=True))
+        del arrived
+    me, sources = own[place], [i for k in others for i in found.nodes[k]]
+    if len(own) > found.parts:
+        came = [sum(lengths[i][t] for i in sources) for t in own]
+        sizes = [[n if found.hands_on(q, r) else 0 for r, n in enumerate(came)] for q in range(len(own))]
+        passes = [t if found.hands_on(place, r) else None for r, t in enumerate(own)]
+        sent = [empty if t is None else torch.cat([held[i, t] for i in sources]) for t in passes]
+        arrived = yield from exchange(sent, sizes, found.inside)
+        if place >= found.parts:
+            mine = arrived[place % found.parts].split([lengths[i][me] for i in sources])
+            held = {(i, me): block for i, block in zip(sources, mine, strict=True)}
+    blocks.update({i: held[i, me] for i in sources})
+    return [blocks[p] for p in range(len(lengths))]
+
+
+def _pairs(sources: Sequence[int], targets: Sequence[int]) -> list[tuple[int, int]]:
+    return [(i, t) for t in targets for i in sources]
 
 
 def _cuts(length: int, parts: int) -> list[int]:

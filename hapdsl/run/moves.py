@@ -109,7 +109,7 @@ class Move:
             lengths = [row[me] for row in bundle.lengths]
             return self.each(collectives.all_gather(_packed(bundle, me, locals), lengths, group, method), bundle)
         parts = [_packed(bundle, j, locals) for j in range(group.size)]
-        return self.each(collectives.all_to_all(parts, bundle.lengths, group), bundle)
+        return self.each(collectives.all_to_all(parts, bundle.lengths, group, method), bundle)
 
     def whole(self, phases: Phases[Tensor], bundle: Bundle) -> Phases[Fresh]:
         total = yield from phases

@@ -61,6 +61,12 @@ class Hall:
         one = [(members[i], members[(i + 1) % n], block) for i in range(n)]
         return [one] * (n - 1 if steps is None else steps) if n > 1 else []
 
+    def pairs(self, members: Sequence[int], sizes: Sequence[float], times: Sequence[int] | None = None) -> list[Step]:
+        """Each sends to each, to another one in every step: `sizes` by target, so many `times` by source."""
+        n, times = len(members), times or [1] * len(members)
+        ways = [[(i, (i + turn) % n) for i in range(n)] for turn in range(1, n)]
+        return [[(members[i], members[j], times[i] * sizes[j]) for i, j in step] for step in ways]
+
     def together(self, rings: Sequence[list[Step]]) -> list[Step]:
         """Several schedules side by side."""
         most = max(map(len, rings), default=0)
@@ -109,3 +115,25 @@ def all_to_all(hall: Hall, largest: float) -> float:
     flows = [(a, b, largest / n) for a in hall.group for b in hall.group if a != b]
     latency = max(hall.step([(a, b, 0.0)], True) for a, b, _ in flows)
     return hall.step(flows, True) - latency + (n - 1) * latency
+
+
+def all_to_all_by_levels(hall: Hall, largest: float) -> float:
+    """Every node's j-th member collects what is for the j-th members of other nodes, these exchange it, and hand it on to those who have no
+    counterpart everywhere: the members c behind, 2 c behind… All of it pairwise, a partner a step."""
+    n, c = len(hall.group), min(map(len, hall.nodes))
+    block = largest / n
+
+    def served(j: int, node: Sequence[int]) -> int:
+        return len(node[j::c]) if j < c else 0
+
+    def elsewhere(j: int, node: Sequence[int]) -> int:
+        return sum(served(j, other) for other in hall.nodes if other is not node)
+
+    first = hall.together([hall.pairs(m, [(1 + elsewhere(j, m)) * block for j in range(len(m))]) for m in hall.nodes])
+    columns = [([m[j] for m in hall.nodes], [served(j, m) * block for m in hall.nodes]) for j in range(c)]
+    across = hall.together([hall.pairs(column, sizes, list(map(len, hall.nodes))) for column, sizes in columns])
+    last = [
+        [(m[j], m[j + turn * c], (n - len(m)) * block) for m in hall.nodes for j in range(c) if j + turn * c < len(m)]
+        for turn in range(1, max(served(0, m) for m in hall.nodes))
+    ]
+    return hall.seconds(first) + hall.seconds(across, through_links=False) + hall.seconds(last)

@@ -39,6 +39,7 @@ def shipped(name: str) -> Cluster:
         ("reduce_scatter", "padded", 3 * 100 / 10 + 3 * 2),
         ("reduce_scatter", "grouped", 200 / 10 + 4 * 2 * 2),
         ("all_to_all", "pairwise", 3 / 4 * 100 / 10 + 3 * 2),
+        ("all_to_all", "hierarchical", 3 / 4 * 100 / 10 + 3 * 2),
     ],
 )
 def test_formulas_by_hand(kind: str, method: str, expected: float) -> None:
@@ -110,7 +111,7 @@ def test_two_steps_are_never_cheaper_than_one(
     nodes: int, each: int, inner: tuple[float, float], outer: tuple[float, float], switch: float, share: int
 ) -> None:
     """Equal shares gathered along one axis of nodes x devices and then the other, every step by its best method and all groups at once, against one
-    all_gather of all devices; and the same backwards, as reduce_scatters.
+    all_gather of all devices; the same backwards, as reduce_scatters; and an all_to_all, which sends as much in each step.
 
     Where a node's card is faster than all its devices' links together, gathering within the nodes first is cheaper than what `hierarchical` does
     when it runs (across, then within), so such clusters are left out.
@@ -121,7 +122,7 @@ def test_two_steps_are_never_cheaper_than_one(
     cluster = Cluster("two levels", devices, hosts, Link(*outer, switch))
     rows = [list(host.devices) for host in hosts]
     columns = [list(column) for column in zip(*rows, strict=True)]
-    for kind in ("all_gather", "reduce_scatter"):
+    for kind in ("all_gather", "reduce_scatter", "all_to_all"):
         one = best_method(kind, np.full(len(devices), share), share * len(devices), cluster)[1]
         for first, then in ((rows, columns), (columns, rows)):
             two = 0.0
@@ -130,7 +131,7 @@ def test_two_steps_are_never_cheaper_than_one(
                 n = len(groups[0])
                 wirings = cluster.links(groups)
                 two += max(best_method(kind, np.full(n, held), held * n, cluster, g, w)[1] for g, w in zip(groups, wirings, strict=True))
-                held *= n
+                held *= 1 if kind == "all_to_all" else n
             assert one <= two * (1 + 1e-9)
 
 

@@ -112,6 +112,21 @@ def test_prices_are_those_of_the_schedules(cluster: Cluster, size: float) -> Non
         for kind in ("all_gather", "reduce_scatter"):
             agree(kind, method, schedules.all_gather(shape, method, size))
     assert price("all_to_all", "pairwise") == pytest.approx(schedules.all_to_all(shape, size))
+    if levels:
+        agree("all_to_all", "hierarchical", schedules.all_to_all_by_levels(shape, size))
+
+
+def test_an_all_to_all_by_levels_by_hand() -> None:
+    """Two nodes of two, 80 bytes each: half of it to the other one at 10 bytes/s after 1 s, then 2 x 40 bytes from a node through its card of 4 bytes/s
+    after 5 s. Pairwise the card carries as much, but every device waits three times for the network."""
+    cluster = hall([2, 2], [Link(10, 1)] * 2, Link(4, 5))
+    prices = {m: collective_seconds("all_to_all", m, [80] * 4, 320, cluster) for m in METHODS["all_to_all"]}
+    assert prices == {
+        "hierarchical": pytest.approx(40 / 10 + 1 + 80 / 4 + 5),
+        "pairwise": pytest.approx(80 / 4 + 3 * 5),
+    }
+    assert best_method("all_to_all", [80] * 4, 320, cluster)[0] == "hierarchical"
+    assert best_method("all_to_all", [800] * 4, 3200, cluster)[0] == "pairwise"
 
 
 # -- prices against each other -----------------------------------------------------------------

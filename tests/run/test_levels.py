@@ -17,8 +17,15 @@ from tests.run.helpers import graph_of, random_layout
 from tests.run.test_distributed import SHAPES, SHARES, Case, case, spread
 
 RANKS = 4
-NODES = {"two and two": "aabb", "one after the other": "abab", "three and one": "aaab", "two, one, one": "abac", "one": "aaaa", "four": "abcd"}
-JOURNEYS = {"all_reduce": [P, R], "all_gather": [S(0), R], "reduce_scatter": [P, S(1)]}
+NODES = {
+    "two and two": "aabb",
+    "one after the other": "abab",
+    "three and one": "aaab",
+    "two, one, one": "abac",
+    "one": "aaaa",
+    "four": "abcd",
+}
+JOURNEYS = {"all_reduce": [P, R], "all_gather": [S(0), R], "reduce_scatter": [P, S(1)], "all_to_all": [S(0), S(1)]}
 
 
 def cases() -> dict[str, Case]:
@@ -28,7 +35,9 @@ def cases() -> dict[str, Case]:
             for pattern, rows in SHARES.items():
                 graph = graph_of(SHAPES[:1], ["f64"])
                 shares = {c: {(0,): spread(rows[int(c[-1]) % 2], u.units)} for c, u in graph.classes.items()}
-                found[f"{op}, {method}, {pattern}"] = case(graph, Layout((("devices", RANKS),), shares), [[(p,)] for p in path], method, 1)
+                found[f"{op}, {method}, {pattern}"] = case(
+                    graph, Layout((("devices", RANKS),), shares), [[(p,)] for p in path], method, 1
+                )
             graph = graph_of(SHAPES, ["f64", "f32", "f64"])
             layout = random_layout(graph, (("devices", RANKS),), random.Random(4))
             found[f"{op}, {method}, three operands"] = case(graph, layout, [[(p,)] * 3 for p in path], method, 2)
@@ -94,3 +103,76 @@ def test_levels_are_used(monkeypatch):
     assert (found.inside.ranks, found.across.ranks, found.across.me) == ((2, 3), (0, 2), 1)
     uneven = levels.levels(Group((0, 1, 2, 3), 2), list("aaab"))
     assert uneven is not None and uneven.across is None and not uneven.even
+
+
+class Wire:
+    """All_to_alls of several ranks in this process; `crossed` counts elements that go from node to node, `calls` messages of a rank within its node and
+    beyond it."""
+
+    def __init__(self, names):
+        self.names, self.posted, self.crossed, self.calls = names, {}, 0, {}
+
+    def all_to_all(self, received, sent, receives, sends, handle):
+        ranks, me = handle
+        own = self.posted.setdefault(ranks, [[] for _ in ranks])
+        own[me].append((received, sent, receives, sends))
+        turn = len(own[me]) - 1
+        for place, count in enumerate(sends):
+            beyond = self.names[ranks[place]] != self.names[ranks[me]]
+            self.crossed += count * beyond
+            key = ranks[me], beyond
+            self.calls[key] = self.calls.get(key, 0) + (count > 0)
+        return ranks, me, turn
+
+    def arrived(self, ticket):
+        """Has everybody sent? Then what is for this rank is laid into its buffer."""
+        ranks, me, turn = ticket
+        posts = [p[turn] if len(p) > turn else None for p in self.posted[ranks]]
+        if None in posts:
+            return False
+        parts = [sent.split(sends)[me] for _, sent, _, sends in posts]
+        posts[me][0].copy_(torch.cat(parts))
+        return True
+
+
+@pytest.mark.parametrize("letters", ["aabbcc", "abcabc", "aaabbc", "aaaab", "aaaaa"])
+@pytest.mark.parametrize("even", [True, False])
+def test_an_all_to_all_by_levels_brings_what_pairs_bring(letters, even, monkeypatch):
+    """Every rank gets what is for it, empty parts too; between nodes go the bytes of the formula, to as many partners as there are other nodes."""
+    from hapdsl.run import collectives, levels
+    from hapdsl.run.groups import Group
+
+    n = len(letters)
+    draw = random.Random(n)
+    lengths = [[4 if even else draw.choice((0, 0, 1, 5)) for _ in range(n)] for _ in range(n)]
+    parts = [[torch.arange(lengths[i][j]) + 100 * i + 1000 * j for j in range(n)] for i in range(n)]
+    wire = Wire(letters)
+    flights = []
+    for me in range(n):
+        monkeypatch.setattr(
+            levels.dist, "new_group", lambda ranks, me=me: (tuple(ranks), ranks.index(me) if me in ranks else -1)
+        )
+        world = Group(tuple(range(n)), me, (tuple(range(n)), me), backend=wire)
+        group = Group(world.ranks, me, world.handle, levels.levels(world, list(letters)), wire)
+        flights.append(collectives.all_to_all(list(parts[me]), lengths, group, "hierarchical"))
+    found, waiting = {}, dict.fromkeys(range(n))
+    while waiting:
+        moved = False
+        for me, ticket in list(waiting.items()):
+            if ticket is not None and not wire.arrived(ticket):
+                continue
+            moved = True
+            try:
+                waiting[me] = next(flights[me])
+            except StopIteration as end:
+                found[me] = end.value
+                del waiting[me]
+        assert moved, "everybody waits"
+    for me in range(n):
+        assert all(torch.equal(found[me][i], parts[i][me]) for i in range(n))
+    nodes = sorted(set(letters))
+    assert wire.crossed == sum(lengths[i][j] for i in range(n) for j in range(n) if letters[i] != letters[j])
+    if even and n == 6 and letters != "aaabbc":
+        k, g, m = 3, 2, 4 * n
+        assert wire.crossed == k * (k - 1) * g * m / k  # of each node, k - 1 times g m/k
+        assert all(wire.calls[me, True] == len(nodes) - 1 and wire.calls[me, False] == g - 1 for me in range(n))
