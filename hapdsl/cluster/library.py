@@ -50,15 +50,15 @@ def with_devices(cluster: nodes.Cluster, library: Mapping[str, nodes.Device]) ->
     return replace(cluster, body=(*taken, *body), inline=False)
 
 
-def check_operators(block: nodes.Cluster, operators: Collection[str], report: Report) -> None:
-    """Warns (HAP427) of an efficiency or a measured table for an operator that there isn't."""
-    named: list[tuple[str, nodes.Span]] = []
-    for statement in block.body:
+def check_operators(blocks: Iterable[nodes.Cluster | nodes.Device], operators: Collection[str], report: Report) -> None:
+    """Warns (HAP427) of an efficiency or a measured table for an operator that there isn't: once, however many devices take it over."""
+    named: dict[tuple[str, nodes.Span], None] = {}
+    for statement in (s for b in blocks for s in (b.body if isinstance(b, nodes.Cluster) else (b,))):
         if isinstance(statement, nodes.Measured) and statement.device is not None and statement.kind not in MEASURABLE:
-            named.append((statement.kind, statement.span))
+            named[statement.kind, statement.span] = None
         elif isinstance(statement, nodes.Device):
             tables = [s.value for s in statement.settings if s.name == "efficiency" and isinstance(s.value, tuple)]
-            named += [(s.name, s.span) for table in tables for s in table if s.name not in ("compute", "memory")]
+            named |= {(s.name, s.span): None for table in tables for s in table if s.name not in ("compute", "memory")}
     for name, span in named:
         op, _, dtype = name.partition(".")
         if (dtype and dtype not in DTYPE_BYTES) or not any(o == op or o.startswith(f"{op}_") for o in operators):

@@ -90,17 +90,21 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
         found.add(*report)
         if not report.errors:
             found.proven.append(f"{name}: {len(devices)} device{'s' * (len(devices) != 1)}")
+    with_operators: list[nodes.Cluster | nodes.Device] = [*devices]
     for cluster in bench.bundle.of_main(nodes.Cluster):
         assert isinstance(cluster, nodes.Cluster)
         report = Report()
         try:
             block = with_devices(cluster, bench.bundle.devices)
-            check_operators(block, ops, report)
+            with_operators.append(block)
             built = build_cluster(block, report)
             found.add(*report)
             found.proven.append(f"{name}: cluster {cluster.name}, {len(built)} device{'s' * (len(built) != 1)}")
         except HapError as problem:
             found.add(*problem.diagnostics)
+    report = Report()
+    check_operators(with_operators, ops, report)
+    found.add(*report)
     for model in bench.bundle.of_main(nodes.Model):
         assert isinstance(model, nodes.Model)
         if any(p.default is None for p in model.parameters):
