@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.run import heartbeat
-from hapdsl.run.heartbeat import BEAT_S, FIRST_S, Beat, Pulse, another, lost
+from hapdsl.run.heartbeat import BEAT_S, FIRST_S, Beat, Pulse, another, lost, unreached
 
 Fatal = Callable[[HapError], None]  # says what is wrong and ends the process; called from a thread
 
@@ -53,14 +53,14 @@ def _end(stop: HapError) -> None:
 
 
 class Guard:
-    """Under torchrun nobody stands above the ranks: rank 0 watches all, each other its own way to the store.
+    """Under torchrun nobody stands above the ranks: rank 0 watches all, each other its own way to the store, and each its connections to all.
 
     `fatal` is called from a thread, while the rank itself may wait for ever: it says what is wrong and ends the process.
     """
 
     def __init__(self, store: dist.TCPStore, rank: int, ranks: int, fatal: Callable[[HapError], None]) -> None:
-        self._beat = Beat(store, rank)
         self._rank, self._fatal = rank, fatal
+        self._beat = Beat(store, rank, ranks, self._cut)
         self._store = another(store)
         self._end = threading.Event()
         self._pulse = Pulse(self._store, ranks) if rank == 0 else None
@@ -99,6 +99,11 @@ class Guard:
                             f"nothing was heard of it for {heartbeat.SILENT_S:.0f} s: stopped, or cut off from the network",
                         )
                     )
+
+    def _cut(self, other: int) -> None:
+        """Called by the heart, in its thread. Two ranks that have lost each other both find it: the first one says it, and ends all."""
+        if self._beat.claim("cut"):
+            self._fatal(lost(other, f"rank {other}", unreached(self._rank, f"rank {self._rank}")))
 
     def stop(self) -> None:
         """The run is over: nobody is watched any more."""

@@ -1,7 +1,8 @@
 """Is every rank still there? Each adds one to a number in the store at which the ranks meet, every second, over the network.
 
 A process that is stopped, or a machine that is cut off, sends nothing and closes nothing: whoever waits for its part of a collective
-would wait for minutes. Whoever watches sees that its number stands still.
+would wait for minutes. Whoever watches sees that its number stands still. With each beat a rank also looks at its connections to the others
+(`hapdsl.run.links`): two ranks may have lost each other and still reach the store.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any
 import torch.distributed as dist
 
 from hapdsl.lang.diagnostics import Diagnostic, HapError, error
+from hapdsl.run.links import Links
 
 BEAT_S = 1.0
 SILENT_S = 15.0  # so long without a beat: the rank is lost
+CUT_S = 3.0  # so much longer nothing is acknowledged: it can't be reached (of one that nobody hears its heart tells)
 FIRST_S = 120.0  # until the first one, where processes start anew and import torch
 
 
@@ -31,15 +34,24 @@ class Lost(HapError):
 
 
 class Beat:
-    """The heart of one rank, in a thread of its own with a connection of its own (a store serves one question at a time).
+    """The heart of one rank of several, in a thread of its own with a connection of its own (a store serves one question at a time).
 
     `gone` is called in that thread before each beat, and when the store no longer answers: it may end the process if nobody is there any more.
+    `cut` is called, once, with a rank that can't be reached any more, though it may beat (`hapdsl.run.links`).
     """
 
-    def __init__(self, store: dist.TCPStore, rank: int, gone: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        store: dist.TCPStore,
+        rank: int,
+        ranks: int,
+        cut: Callable[[int], None],
+        gone: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store: Any = another(store)
         self._key = key(rank)
-        self._gone = gone
+        self._cut, self._gone = cut, gone
+        self._links = Links(self._store, rank, ranks, prefix())
         self._end = threading.Event()
         self.answered = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -51,10 +63,18 @@ class Beat:
                 self._gone()
                 self._store.add(self._key, 1)
                 self.answered = time.monotonic()
+                lost = self._links.lost(SILENT_S + CUT_S)
+                if lost is not None and not self._end.is_set():
+                    self._cut(lost)
+                    return
                 self._end.wait(BEAT_S)
         except RuntimeError:
             if not self._end.is_set():
                 self._gone()
+
+    def claim(self, what: str) -> bool:
+        """Is this the first rank to ask? For `cut`, in the heart's own thread."""
+        return int(self._store.add(f"{prefix()}/{what}", 1)) == 1
 
     def stop(self) -> None:
         """Beat no more. Doesn't wait for an answer that may never come."""
@@ -107,14 +127,24 @@ def another(store: Any) -> Any:
     return store.clone()
 
 
+def prefix() -> str:
+    """What keys in the store begin with; torchrun's restarts have keys of their own."""
+    return f"hapdsl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+
+
 def key(rank: int) -> str:
-    """Where the beats of a rank are counted; torchrun's restarts have counters of their own."""
-    return f"hapdsl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/beat/{rank}"
+    """Where the beats of a rank are counted."""
+    return f"{prefix()}/beat/{rank}"
 
 
 def lost(rank: int, name: str, cause: str) -> Lost:
     """What is said of a rank that doesn't answer."""
     return Lost(rank, error("HAP760", f"process {rank} ({name}) is lost: {cause}", help=_help()).diagnostics[0])
+
+
+def unreached(rank: int, name: str) -> str:
+    """Why a rank is lost that `rank` can't reach."""
+    return f"process {rank} ({name}) can't reach it: nothing was acknowledged for {SILENT_S + CUT_S:.0f} s, though both still answer"
 
 
 def _help() -> str:

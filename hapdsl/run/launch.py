@@ -30,7 +30,7 @@ from torch import Tensor
 from hapdsl.lang.diagnostics import Diagnostic, HapError, error
 from hapdsl.run.backends import GLOO, Backend
 from hapdsl.run.context import DTYPES
-from hapdsl.run.heartbeat import BEAT_S, FIRST_S, SILENT_S, Beat, Lost, Pulse, cause_of
+from hapdsl.run.heartbeat import BEAT_S, FIRST_S, SILENT_S, Beat, Lost, Pulse, cause_of, unreached
 from hapdsl.run.heartbeat import lost as heartbeat_lost
 
 ADDRESS = "127.0.0.1"
@@ -46,6 +46,7 @@ class Reporter:
 
     def __init__(self, pipe: connection.Connection, parent: int) -> None:
         self._pipe, self._parent = pipe, parent
+        self._lock = threading.Lock()  # the heart's thread may have last words
 
     def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None:
         """Report something: `kind`, JSON values, and a tensor's bytes behind them."""
@@ -54,9 +55,10 @@ class Reporter:
         if tensor is not None:
             name = next(n for n, d in DTYPES.items() if d == tensor.dtype)
             header |= {"dtype": name, "shape": list(tensor.shape)}
-        self._pipe.send_bytes(json.dumps({"kind": kind, **header}).encode())
-        if tensor is not None:
-            self._pipe.send_bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        with self._lock:
+            self._pipe.send_bytes(json.dumps({"kind": kind, **header}).encode())
+            if tensor is not None:
+                self._pipe.send_bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def _receive(pipe: connection.Connection) -> tuple[dict[str, Any], Tensor | None]:
@@ -189,7 +191,7 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         limit = timedelta(seconds=setting.timeout_s)
         store = dist.TCPStore(setting.address, port, setting.processes, is_master=False, timeout=limit)
-        beat = Beat(store, setting.rank, lambda: _orphaned(setting.parent))
+        beat = Beat(store, setting.rank, setting.processes, lambda other: _cut(reporter, other), lambda: _orphaned(setting.parent))
         setting.backend.device()
         dist.init_process_group(setting.backend.torch_name, store=store, rank=setting.rank, world_size=setting.processes, timeout=limit)
         with torch.no_grad():
@@ -220,6 +222,12 @@ def _mind(parent: int) -> None:
 def _orphaned(parent: int) -> None:
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _cut(reporter: Reporter, other: int) -> None:
+    """Say which rank can't be reached any more, and end: the main thread waits for it."""
+    _last_words(reporter, unreached=other, lost=True)
+    os._exit(1)
 
 
 def _last_words(reporter: Reporter, **header: Any) -> None:
@@ -309,7 +317,9 @@ class _Watch:
         return f"it ended with status {code}"
 
     def failure(self) -> HapError:
-        """The failure that explains the others: one that isn't merely a lost peer, else the first."""
+        """The failure that explains the others: one that isn't merely a lost peer, else a line that is cut, else the first."""
+        if (cut := self.cut()) is not None:
+            return cut
         rank, header = min(self.failures.items(), key=lambda f: bool(f[1].get("lost")))
         waited = any("timed out" in f.get("message", "").lower() for f in self.failures.values())
         missing = [r for r in self.open if r not in self.failures and r not in self.done]
@@ -321,6 +331,17 @@ class _Watch:
             return _again(header, f"process {rank} ({self.names[rank]})")
         found = error("HAP720", f"process {rank} ({self.names[rank]}) failed: {header['message']}", status=1)
         return Lost(rank, found.diagnostics[0]) if header.get("gone") else found
+
+
+    def cut(self) -> Lost | None:
+        """Where all that was found is that ranks can't reach one another: the one that most of them say it of."""
+        said = [(f["unreached"], rank) for rank, f in self.failures.items() if "unreached" in f]
+        if not said or not all(f.get("lost") for f in self.failures.values()):
+            return None
+        others = [other for other, _ in said]
+        most = max(others, key=lambda other: (others.count(other), other))
+        witness = next(rank for other, rank in said if other == most)
+        return heartbeat_lost(most, self.names[most], unreached(witness, self.names[witness]))
 
 
 def _again(header: Mapping[str, Any], name: str) -> HapError:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
-from hapdsl.run import heartbeat, launch
+from hapdsl.run import heartbeat, launch, links
 from hapdsl.run.checkpoint import find, steps
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.train import train
@@ -165,7 +165,7 @@ def proxied(monkeypatch):
 
     monkeypatch.setattr(dist, "TCPStore", store)
     with proxy.listener:
-        yield {"enter": lambda rank: entered.__setitem__(0, rank)}, proxy.cut.set
+        yield {"enter": lambda rank: entered.__setitem__(0, rank)}, proxy.cut.set, None
 
 
 def may_make_networks():
@@ -175,7 +175,8 @@ def may_make_networks():
 
 @contextmanager
 def networks(count):
-    """A namespace per rank, each with a line to a bridge here: 10.97.x.1 is the bridge."""
+    """A namespace per rank, each with a line to a bridge here: 10.97.x.1 is the bridge. Yields where ranks go, how the last one is cut off, and how
+    the last two lose each other: what they send one another goes to an address that nobody has."""
     own, subnet = f"hap{os.getpid()}", f"10.97.{os.getpid() % 256}"
     made = []
 
@@ -204,7 +205,24 @@ def networks(count):
                 raise OSError(ctypes.get_errno(), "setns")
 
         place = {"address": f"{subnet}.1", "enter": enter, "environment": {"GLOO_SOCKET_IFNAME": "line"}}
-        yield place, lambda: ip("link", "set", f"{own}v{count - 1}", "down")
+
+        def part():
+            for one, other in ((count - 1, count - 2), (count - 2, count - 1)):
+                ip(
+                    "-n",
+                    f"{own}-{one}",
+                    "neigh",
+                    "replace",
+                    f"{subnet}.{other + 2}",
+                    "lladdr",
+                    "02:00:00:00:00:01",
+                    "dev",
+                    "line",
+                    "nud",
+                    "permanent",
+                )
+
+        yield place, lambda: ip("link", "set", f"{own}v{count - 1}", "down"), part
     finally:
         for words in reversed(made):
             subprocess.run(["ip", *words], capture_output=True)
@@ -212,7 +230,7 @@ def networks(count):
 
 @pytest.mark.parametrize("how", ["proxy", "namespaces"] if may_make_networks() else ["proxy"])
 def test_a_rank_that_is_cut_off(how, monkeypatch):
-    with networks(3) if how == "namespaces" else proxied(monkeypatch) as (place, cut):
+    with networks(3) if how == "namespaces" else proxied(monkeypatch) as (place, cut, _):
 
         def receive(rank, header, tensor):
             if (rank, header["kind"], header.get("step")) == (0, "step", 5):
@@ -222,6 +240,52 @@ def test_a_rank_that_is_cut_off(how, monkeypatch):
     (said,) = found.diagnostics
     assert found.rank == 2 and said.code == "HAP760" and "cut off from the network" in said.message
     assert seconds < QUICK_S + 10
+
+
+@contextmanager
+def told(monkeypatch, file):
+    """The kernel's answer made up: once there is a file, the second rank hears nothing from anybody (of whom only the first one is a rank)."""
+    monkeypatch.setattr(
+        links, "unanswered_s", lambda connection: 60.0 * (os.environ.get("RANK") == "1" and file.exists())
+    )
+    yield {}, None, file.touch
+
+
+@pytest.mark.parametrize("how", ["told", "namespaces"] if may_make_networks() else ["told"])
+def test_two_ranks_that_lose_each_other(how, monkeypatch, tmp_path):
+    """Both still reach the store, so both hearts beat; only what they send one another is never acknowledged."""
+    monkeypatch.setattr(heartbeat, "CUT_S", 1.0)
+    with networks(3) if how == "namespaces" else told(monkeypatch, tmp_path / "cut") as (place, _, part):
+
+        def receive(rank, header, tensor):
+            if (rank, header["kind"], header.get("step")) == (0, "step", 5):
+                part()
+
+        found, seconds = lost_in(
+            lambda: launch.launch(works, 3, (-1, 0), receive, names=["a", "b", "c"], method="fork", **place)
+        )
+    (said,) = found.diagnostics
+    blamed, witness = ("2 (c)", "1 (b)") if how == "namespaces" else ("0 (a)", "1 (b)")
+    assert said.code == "HAP760" and found.rank == int(blamed[0])
+    assert f"process {blamed} is lost: process {witness} can't reach it" in said.message
+    assert seconds < QUICK_S + 10
+
+
+def test_a_peer_that_is_stopped_acknowledges():
+    """Its kernel does, until its room is full, and then it answers questions: nothing to mistake for a line that is cut."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        theirs, _ = server.accept()
+        with theirs:
+            ours.setblocking(False)
+            while True:
+                try:
+                    ours.send(bytes(2**16))
+                except BlockingIOError:
+                    break
+            time.sleep(0.3)
+            assert links.unanswered_s(ours) < 0.25
+            ends = {(own, peer) for own, peer, _ in links.connections()}
+            assert {(ours.getsockname(), theirs.getsockname()), (theirs.getsockname(), ours.getsockname())} <= ends
 
 
 def test_a_full_disk(tmp_path):
