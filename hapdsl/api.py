@@ -31,12 +31,15 @@ from hapdsl.importing.convert import OPTIMIZER, import_module
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.files import write_file
 from hapdsl.resized import resized
+from hapdsl.run.backends import require
 from hapdsl.run.checkpoint import find
 from hapdsl.run.checkpoint_read import fits, loaded
 from hapdsl.run.checkpoint_write import Saving
+from hapdsl.run.context import DTYPES
 from hapdsl.run.course import keep as write_checkpoint
 from hapdsl.run.course import take_up
 from hapdsl.run.distributed import Rank
+from hapdsl.run.how import How
 from hapdsl.run.initial import Initial
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.pieces import assemble
@@ -74,14 +77,17 @@ class Planned:
         *,
         allow: Iterable[str] = (),
         seed: int = 0,
+        device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         resume: str | Path | None = None,
     ) -> Step:
         """The program ready to train from the module's weights; without a module, from the text's first values; with `resume`, from the
         newest checkpoint in a folder, which any plan for the model may have written (`Step.save`, `hapdsl run --checkpoint`).
 
-        `allow` names modules whose functions the text's operators may call. Raises HapError: HAP879 weights that don't fit, HAP718
-        a torchrun with another number of processes than devices, HAP750 to HAP753 what is wrong with a checkpoint.
+        It runs on `device` ("cpu" or "cuda"; the module's where left out; under torchrun each process on the GPU of its LOCAL_RANK), and batches are
+        brought there. `dtype` runs all floating tensors as one; left out, each as the text declares it. `allow` names modules whose functions the text's operators
+        may call. Raises HapError: HAP721 a device that isn't here, HAP722 a dtype that it lacks or that can't train, HAP879 weights that don't fit,
+        HAP718 a torchrun with another number of processes than devices, HAP750 to HAP753 what is wrong with a checkpoint.
         """
         if module is None:
             start = weights.from_tables(self.program.graph, self.tables)
@@ -90,7 +96,7 @@ class Planned:
         found = None if resume is None else find(resume)
         if found is not None:
             fits(found, self.program.graph, loaded(self.program))
-        step = Step(self.program, start, frozenset(allow), seed, dtype, self.text)
+        step = Step(self.program, start, frozenset(allow), seed, _how(module, device, dtype), self.text)
         if found is not None:
             take_up(step.executor, found)
         return step
@@ -147,13 +153,14 @@ class Step:
     """One training (or evaluation) step at a time; parameters and optimizer state stay on their devices between calls."""
 
     def __init__(
-        self, program: Program, start: Mapping[str, Tensor], allow: frozenset[str], seed: int, dtype: torch.dtype | None, text: str
+        self, program: Program, start: Mapping[str, Tensor], allow: frozenset[str], seed: int, how: How, text: str
     ) -> None:
-        self.program, self.graph, self.text, self.seed = program, program.graph, text, seed
+        self.program, self.graph, self.text, self.seed, self.how, self.allow = program, program.graph, text, seed, how, allow
         self.inputs = [t.name for t in self.graph.of_kind("input")]
+        dtype = how.precision(self.graph)
         if _under_torchrun() and not dist.is_initialized():
-            dist.init_process_group("gloo")
-        self.make: Callable[[Program], InProcess | Rank] = lambda p: (Rank if _under_torchrun() else InProcess)(p, dtype, seed, allow)
+            how.chosen.device()  # before the group: nccl takes the current one
+            dist.init_process_group(how.chosen.torch_name)
         self.executor = self.make(program)
         self.executor.load(_Start(start, Initial(self.graph, seed, dtype)))
         self.smaller: dict[int, InProcess | Rank] = {}  # by size, for what a data set leaves over
@@ -183,6 +190,15 @@ class Step:
             total = made[value].clone() if counts else torch.zeros_like(made[value])
             dist.all_reduce(total)
             return total
+
+    def make(self, program: Program) -> InProcess | Rank:
+        """An executor of a program: this process' part of it under torchrun, else all of it."""
+        backend, dtype = self.how.chosen, self.how.precision(self.graph)
+        if _under_torchrun():
+            return Rank(program, dtype, self.seed, self.allow, backend=backend)
+        made = InProcess(program, dtype, self.seed, self.allow, device=backend.device())
+        require(backend, made.device, made.lowered.torch_dtypes)
+        return made
 
     def sized(self, given: Mapping[str, Tensor]) -> InProcess | Rank:
         """The executor for the size of a batch; a smaller one works on what the planned one holds."""
@@ -278,6 +294,18 @@ class _Start(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self.otherwise)
+
+
+def _how(module: nn.Module | None, device: str | torch.device | None, dtype: torch.dtype | None) -> How:
+    """On what a step runs: where the module lies, if nothing is said. Raises HapError HAP721."""
+    if device is None:
+        lies = None if module is None else next((t.device for t in (*module.parameters(), *module.buffers())), None)
+        device = None if lies is None or lies.type == "meta" else lies
+    kind = device.partition(":")[0] if isinstance(device, str) else None if device is None else device.type
+    name = None if dtype is None else next((n for n, d in DTYPES.items() if d == dtype), str(dtype))
+    how = How(device=kind, dtype=name)
+    _ = how.chosen
+    return how
 
 
 def _under_torchrun() -> bool:

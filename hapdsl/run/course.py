@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from hapdsl.graph.program import Program
@@ -20,6 +17,7 @@ from hapdsl.run.checkpoint import Checkpoint, find, folder_of, steps
 from hapdsl.run.checkpoint_state import write_whole
 from hapdsl.run.checkpoint_write import Saving, Writer, prune, tidy, together
 from hapdsl.run.distributed import Rank
+from hapdsl.run.fingerprint import differing
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.lock import locked
 from hapdsl.run.pieces import assemble
@@ -127,7 +125,7 @@ class Passage:
     def __init__(self, on: Course, rank: Rank, steps: int, seed: int, data: str) -> None:
         self.on, self.rank, self.steps = on, rank, steps
         same_settings(on, steps, seed, data)
-        held = {v: rank.lowered.dtypes[rank.program.graph.tensors[v.tensor].dtype] for v in rank.lowered.held}
+        held = {v: rank.lowered.dtype_of(v) for v in rank.lowered.held}
         self.writer = None if on.saving is None else Writer(rank.program, held, rank.rank, on.saving, seed, data)
 
     def begin(self, first_values: Mapping[str, Tensor]) -> range:
@@ -157,10 +155,10 @@ def take_up(executor: Rank | InProcess, start: Checkpoint) -> None:
         )
         return
     together(_verified(start, executor.rank, executor.program.layout.devices))
-    source, graph = checkpoint_read.Source(start), executor.program.graph
-    dtypes = {v: executor.lowered.dtypes[graph.tensors[v.tensor].dtype] for v in executor.lowered.held}
+    source, lowered = checkpoint_read.Source(start), executor.lowered
     executor.held = {
-        v: source.local(executor.program, v, executor.rank, d).to(executor.device) for v, d in dtypes.items()
+        v: source.local(executor.program, v, executor.rank, lowered.dtype_of(v)).to(executor.device)
+        for v in lowered.held
     }
     executor.clock.step = start.manifest.step + 1
     _restore(executor, start.manifest.extra)
@@ -174,7 +172,7 @@ def keep(executor: Rank | InProcess, saving: Saving, seed: int, data: str) -> Pa
         made = write_whole(saving.folder, program.graph, whole, step, seed, data)
         prune(saving.folder, saving.keep)
         return made.folder
-    dtypes = {v: executor.lowered.dtypes[program.graph.tensors[v.tensor].dtype] for v in executor.lowered.held}
+    dtypes = {v: executor.lowered.dtype_of(v) for v in executor.lowered.held}
     return Writer(program, dtypes, executor.rank, saving, seed, data).save(step, executor.held, _extra(executor))
 
 
@@ -211,10 +209,6 @@ def same_settings(on: Course, steps: int, seed: int, data: str) -> None:
         on.saving and [on.saving.every, on.saving.keep],
         on.start and on.start.manifest.to_json(),
     ]
-    digest = hashlib.blake2b(repr(said).encode(), digest_size=8).digest()
-    own = torch.tensor([int.from_bytes(digest, "little", signed=True)])
-    every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, own)
-    different = [r for r, other in enumerate(every) if not torch.equal(other, every[0])]
+    different = differing(repr(said))
     if different:
         raise error("HAP762", f"ranks {', '.join(map(str, different))} were started otherwise than rank 0", help="steps, seed, data and checkpoints must be the same on all of them, and the folder of checkpoints one that all machines share")  # fmt: skip

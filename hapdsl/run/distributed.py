@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from hapdsl.run.actions import Action, Store
 from hapdsl.run.backends import GLOO, Backend, require
 from hapdsl.run.compiled import segments
 from hapdsl.run.context import Clock, dtypes_at
-from hapdsl.run.fingerprint import fingerprint
+from hapdsl.run.fingerprint import differing, fingerprint
 from hapdsl.run.gradients import Gradients, chosen
 from hapdsl.run.groups import Group
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, lower
@@ -58,11 +57,7 @@ class Rank:
         self.backend, self.device = backend, backend.device()
         self.clock = Clock(seed, 1)
         self.lowered = lower(program, [self.rank], dtypes_at(dtype), self.clock, allow, keep_all)
-        require(
-            backend,
-            self.device,
-            {self.lowered.dtypes[program.graph.tensors[v.tensor].dtype] for v in self.lowered.slots},
-        )
+        require(backend, self.device, self.lowered.torch_dtypes)
         self.groups = groups(program, self.rank, backend)
         self.held: dict[Value, Tensor] = {}
         self.fed: Fed = {}
@@ -188,10 +183,6 @@ def groups(program: Program, rank: int, backend: Backend = GLOO) -> list[Group]:
 
 def agree(program: Program) -> None:
     """Raises HapError HAP717 unless all ranks hold the same program for the same model and shares, in the same version of hapdsl."""
-    digest = hashlib.blake2b(f"{__version__} {fingerprint(program)}".encode(), digest_size=8)
-    own = torch.tensor([int.from_bytes(digest.digest(), "little", signed=True)])
-    every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, own)
-    different = [r for r, other in enumerate(every) if not torch.equal(other, every[0])]
+    different = differing(f"{__version__} {fingerprint(program)}")
     if different:
         raise error("HAP717", f"ranks {', '.join(map(str, different))} hold another program than rank 0")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
+import torch
+import torch.distributed as dist
+
 from hapdsl.graph.program import Program
 
 
@@ -15,3 +18,12 @@ def fingerprint(program: Program) -> str:
     for i in program.instructions:
         digest.update(f"{i.op}{i.method}{i.axis}{i.dtype}{[*map(str, i.inputs)]}{[*map(str, i.outputs)]}".encode())
     return digest.hexdigest()
+
+
+def differing(said: str) -> list[int]:
+    """The ranks that say something else than the first one. All ranks must call it."""
+    digest = hashlib.blake2b(said.encode(), digest_size=8).digest()
+    own = torch.tensor([int.from_bytes(digest, "little", signed=True)])
+    every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, own)
+    return [rank for rank, other in enumerate(every) if not torch.equal(other, every[0])]

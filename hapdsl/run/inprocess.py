@@ -26,7 +26,7 @@ class InProcess:
     """A program at work on all its devices.
 
     `dtype` runs every floating tensor at one precision (torch.float64 for exact comparison); `keep_all` makes
-    `step` return every value and not only the goals. Parameters and state carry over from step to step.
+    `step` return every value and not only the goals. Parameters and state carry over from step to step, on `device`.
     """
 
     def __init__(
@@ -36,8 +36,9 @@ class InProcess:
         seed: int = 0,
         allow: Set[str] = frozenset(),
         keep_all: bool = False,
+        device: torch.device | None = None,
     ) -> None:
-        self.program = program
+        self.program, self.device = program, device or torch.device("cpu")
         self.clock = Clock(seed, 1)
         self.lowered = lower(program, None, dtypes_at(dtype), self.clock, allow, keep_all)
         self.held: Locals = {}
@@ -53,7 +54,8 @@ class InProcess:
     def cut(self, value: Value, tensors: Mapping[str, Tensor]) -> list[Tensor]:
         if value.tensor not in tensors:
             raise error("HAP706", f"no value is given for '{value.tensor}'")
-        return [cut(self.program, value, d, tensors[value.tensor], self.lowered.dtypes) for d in range(self.devices)]
+        locals = (cut(self.program, value, d, tensors[value.tensor], self.lowered.dtypes) for d in range(self.devices))
+        return [local.to(self.device) for local in locals]
 
     def step(self, inputs: Mapping[str, Tensor], step: int | None = None) -> Locals:
         """Run one step on global inputs; parameters and state are replaced by their new values.

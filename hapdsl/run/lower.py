@@ -114,6 +114,15 @@ class Lowered:
         """The numbers of the steps that are done once, behind all turns."""
         return tuple(k for k, s in enumerate(self.steps) if s.instruction.section not in TURN)
 
+    def dtype_of(self, value: Value) -> torch.dtype:
+        """The torch dtype in which a value is held."""
+        return self.dtypes[self.program.graph.tensors[value.tensor].dtype]
+
+    @property
+    def torch_dtypes(self) -> set[torch.dtype]:
+        """All torch dtypes that some value has."""
+        return {self.dtype_of(v) for v in self.slots}
+
     @property
     def held(self) -> tuple[Value, ...]:
         """Parameters, buffers and state that a step loads, in the order of the program."""

@@ -124,6 +124,30 @@ def test_a_batch_that_does_not_fit(cluster: str):
     assert [d.code for d in stop.value.diagnostics] == ["HAP702"]
 
 
+def test_on_what_it_runs(cluster: str, monkeypatch: pytest.MonkeyPatch):
+    """Where the module lies, or where `device` says; in one dtype, if `dtype` says so."""
+    module = modules.mlp()
+    x, label = next(iter(loader()))
+    plan = hapdsl.plan(module, {"x": x, "label": label}, cluster, loss="cross_entropy", gap=1.0)
+    wanted = F.cross_entropy(module.double()(x.double()), label)
+    for step in (plan.compile(module, device="cpu", dtype=torch.float64), plan.compile(module, device=torch.device("cpu"), dtype=torch.float64)):
+        loss = step(x, label)
+        assert loss.dtype == torch.float64 and float(loss) == pytest.approx(float(wanted.detach()), abs=1e-12)
+    assert {t.dtype for t in step.state_dict().values()} == {torch.float64}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for wishes, code in (
+        ({"device": "cuda"}, "HAP721"),
+        ({"device": torch.device("cuda:1")}, "HAP721"),
+        ({"device": "mps"}, "HAP721"),
+        ({"dtype": torch.int64}, "HAP722"),
+        ({"dtype": torch.complex64}, "HAP722"),
+        ({"dtype": torch.float16}, "HAP722"),  # Adam's state would be lost to rounding
+    ):
+        with pytest.raises(HapError) as stop:
+            plan.compile(module, **wishes)
+        assert [d.code for d in stop.value.diagnostics] == [code], wishes
+
+
 def test_what_is_left_over_at_the_end(cluster: str):
     """The last batch of a data set is smaller: cut in the same proportions, over the same parameters and state."""
     module = modules.mlp()
