@@ -5,6 +5,7 @@ Lines and columns count from 1, as everywhere; a span is (line, column, end colu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -15,7 +16,7 @@ from hapdsl.explore.analyse import analyse, formatted
 from hapdsl.explore.describe import describe
 from hapdsl.explore.desk import Desk
 from hapdsl.explore.inspecting import inspect
-from hapdsl.explore.names import NAME, definition, fix_of, name_at
+from hapdsl.explore.names import NAME, code, definition, fix_of, name_at
 from hapdsl.explore.protocol import analysis_from
 from hapdsl.explore.state import Analysis, Document
 from hapdsl.explore.state import Finding as Found
@@ -180,34 +181,46 @@ class Language:
             raise ValueError("there is no name here")
         if not NAME.fullmatch(new) or "." in new:
             raise ValueError(f"'{new}' can't be a name")
-        edits = [Edit((n, c, c + len(old)), new) for n, c in self._places(document, path, line, old)]
-        changed = apply(document.text, edits)
-        before = sum(f.is_error for f in document.findings)
-        after = self._analysis(path, changed, -1)
-        if sum(f.is_error for f in after.findings) > before:
-            first = next(f for f in after.findings if f.is_error)
+        bench = self._bench(document, path)
+        if bench is None:
+            raise ValueError("the text has to be readable first")
+        ranges = _ranges(bench, line, old)
+        if new != old and next(_places(rows, ranges, new), None) is not None:
+            raise ValueError(f"'{old}' can't be '{new}': that name is taken")
+        edits = [Edit((n, c, c + len(old)), new) for n, c in _places(rows, ranges, old)]
+        after = self._analysis(path, apply(document.text, edits), -1)
+        known = {(f.code, re.sub(rf"\b{old}\b", new, f.message)) for f in document.findings}
+        first = next((f for f in after.findings if f.is_error and (f.code, f.message) not in known), None)
+        if first is not None:
             raise ValueError(f"'{old}' can't be '{new}': {first.code} {first.message}")
         return edits
 
-    def _places(self, document: Document, path: str, line: int, old: str) -> Iterator[tuple[int, int]]:
-        rows = document.text.split("\n")
-        bench = self._bench(document, path)
-        items = list(bench.bundle.main.tree.items) if bench is not None else []
-        blocks = {b.name: b for b in items if isinstance(b, nodes.Model | nodes.Cluster | nodes.Program | nodes.Def | nodes.Op)}
-        if old in blocks:
-            ranges = [(1, len(rows))]
-        else:
-            here = next((b for b in items if b.span.line <= line <= b.span.end_line), None)
-            model = here.model if isinstance(here, nodes.Program) else here.name if isinstance(here, nodes.Model) else None
-            own = [b for b in items if b is here or (isinstance(b, nodes.Model) and b.name == model) or (isinstance(b, nodes.Program) and b.model == model)]
-            ranges = [(b.span.line, b.span.end_line) for b in own] or [(line, line)]
-        for first, last in ranges:
-            for number in range(first, last + 1):
-                code = rows[number - 1].partition("#")[0]
-                for m in NAME.finditer(code):
-                    shift = 1 if m[0].startswith(".") else 0
-                    if m[0].lstrip(".").split(".")[0] == old:
-                        yield number, m.start() + 1 + shift
+
+def _ranges(bench: Workbench, line: int, old: str) -> list[tuple[int, int]]:
+    """The lines (first and last) in which a name means what it means at a line."""
+    items = list(bench.bundle.main.tree.items)
+    kinds = nodes.Model | nodes.Cluster | nodes.Program | nodes.Def | nodes.Op
+    if any(isinstance(b, kinds) and b.name == old for b in items):
+        return [(1, bench.bundle.main.text.count("\n") + 1)]
+    here = next((b for b in items if b.span.line <= line <= b.span.end_line), None)
+    model = here.model if isinstance(here, nodes.Program) else here.name if isinstance(here, nodes.Model) else None
+    of_model = [
+        b
+        for b in items
+        if (isinstance(b, nodes.Model) and b.name == model) or (isinstance(b, nodes.Program) and b.model == model)
+    ]
+    own = [b.span for b in of_model] or ([here.span] if here is not None else [])
+    return [(span.line, span.end_line) for span in own] or [(line, line)]
+
+
+def _places(rows: list[str], ranges: list[tuple[int, int]], name: str) -> Iterator[tuple[int, int]]:
+    """Lines and columns of a name, by itself or as the first part of a dotted one."""
+    for first, last in ranges:
+        for number in range(first, min(last, len(rows)) + 1):
+            for m in NAME.finditer(code(rows[number - 1])):
+                shift = 1 if m[0].startswith(".") else 0
+                if m[0].lstrip(".").split(".")[0] == name:
+                    yield number, m.start() + 1 + shift
 
 
 def apply(text: str, edits: list[Edit]) -> str:

@@ -7,6 +7,8 @@ Here columns count code points from 1; the protocol counts code units from 0, of
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -177,9 +179,18 @@ def server() -> Server:
 
 
 def serve() -> int:
-    """Answer an editor until it says goodbye."""
-    server().start_io()
+    """Answer an editor until it says goodbye. Whatever else is printed meanwhile goes to stderr; so do the server's own faults, without
+    what an editor was merely told ("that name is taken")."""
+    logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_a_fault)
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    server().start_io(requests, answers)
     return 0
+
+
+def _is_a_fault(record: logging.LogRecord) -> bool:
+    problem = record.exc_info[1] if record.exc_info else None
+    return not isinstance(problem, JsonRpcInvalidParams)
 
 
 def _path(uri: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hapdsl.explore.state import Finding, Priced
 
 NAME = re.compile(r"\.?[A-Za-z_][\w]*(?:\.[A-Za-z0-9_]+)*")
+_NO_NAMES = re.compile(r'"(?:[^"\\]|\\.)*"?|#.*')
 _PROPOSED = (re.compile(r"\bis it '?([\w.@()]+)'?\?"), re.compile(r"\bdid you mean '?([\w.@()]+)'?\??"))
 _QUOTED = re.compile(r"'([^']+)'")
 Place = tuple[int, int]  # line and column from 1
@@ -23,10 +24,14 @@ class Fix:
     said: str
 
 
+def code(line: str) -> str:
+    """A line with blanks in the place of strings and comments: as long as it was, with names only."""
+    return _NO_NAMES.sub(lambda m: " " * len(m[0]), line)
+
+
 def name_at(line: str, column: int) -> str:
-    """The dotted name under or before a column (from 0); nothing in comments."""
-    code = line.partition("#")[0]
-    return next((m[0] for m in NAME.finditer(code) if m.start() <= column <= m.end()), "")
+    """The dotted name under or before a column (from 0); nothing in comments and strings."""
+    return next((m[0] for m in NAME.finditer(code(line)) if m.start() <= column <= m.end()), "")
 
 
 def definition(text: str, name: str, line: int, program: Priced | None) -> Place | None:
@@ -41,7 +46,7 @@ def definition(text: str, name: str, line: int, program: Priced | None) -> Place
     for pattern in (blocks, declared, assigned):
         for number, row in enumerate(rows, 1):
             inside = program is not None and program.line < number <= program.end_line
-            if not inside and (m := pattern.match(row.partition("#")[0])) is not None:
+            if not inside and (m := pattern.match(code(row))) is not None:
                 places.append((number, m.start(1) + 1))
     here = [p for p in places if p[0] != line]
     return here[0] if here and len(places) > 0 and places[0][0] == line else places[0] if places and places[0][0] != line else None
@@ -50,7 +55,7 @@ def definition(text: str, name: str, line: int, program: Priced | None) -> Place
 def _made(row: str, at: int) -> bool:
     """Does a name at this column stand left of the line's `=`, outside of parentheses?"""
     depth = 0
-    for column, letter in enumerate(row.partition("#")[0]):
+    for column, letter in enumerate(code(row)):
         depth += (letter == "(") - (letter == ")")
         if letter == "=" and depth == 0:
             return at < column
@@ -63,8 +68,7 @@ def uses(text: str, name: str, line: int, program: Priced | None) -> list[Place]
     first, last = (program.line, program.end_line) if program is not None else (1, len(rows))
     found = []
     for number in range(first, min(last, len(rows)) + 1):
-        code = rows[number - 1].partition("#")[0]
-        found += [(number, m.start() + 1) for m in NAME.finditer(code) if m[0] == name]
+        found += [(number, m.start() + 1) for m in NAME.finditer(code(rows[number - 1])) if m[0] == name]
     return found
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -104,6 +106,34 @@ def test_renaming_keeps_what_the_text_means(language: Language) -> None:
     for new, says in (("z", "can't be 'z'"), ("2x", "can't be a name"), ("a.b", "can't be a name")):
         with pytest.raises(ValueError, match=says):
             language.rename("small.hap", *at("h = relu"), new)
+
+
+def test_renaming_leaves_strings_and_refuses_what_is_taken(language: Language) -> None:
+    text = TEXT.replace("    u = matmul(x, w1)", '    u = einsum("bu,uh->bh", x, w1)  # u')
+    language.open("small.hap", text)
+    renamed = apply(text, language.rename("small.hap", *at("u = einsum", text), "v"))
+    assert 'v = einsum("bu,uh->bh", x, w1)  # u' in renamed and "a = add(v, b1)" in renamed
+    language.open("small.hap", text.replace("relu(a)", "relu(aa)"))  # with an error that stays
+    assert len(language.rename("small.hap", *at("z = matmul", text), "y")) > 5
+    with pytest.raises(ValueError, match="that name is taken"):
+        language.rename("small.hap", *at("w2    :", text), "w1")
+    language.open("small.hap", text + "model {")
+    with pytest.raises(ValueError, match="readable"):
+        language.rename("small.hap", *at("z = matmul", text), "y")
+
+
+def test_a_server_ends_as_told() -> None:
+    messages = [
+        {"id": 1, "method": "initialize", "params": {"processId": None, "rootUri": None, "capabilities": {}}},
+        {"id": 2, "method": "textDocument/hover", "params": {"textDocument": {"uri": "file:///no/such.hap"}, "position": {"line": 0, "character": 0}}},
+        {"id": 3, "method": "shutdown", "params": None},
+        {"method": "exit"},
+    ]
+    bodies = [json.dumps({"jsonrpc": "2.0", **m}).encode() for m in messages]
+    given = b"".join(b"Content-Length: %d\r\n\r\n%s" % (len(b), b) for b in bodies)
+    done = subprocess.run([sys.executable, "-m", "hapdsl", "lsp"], input=given, capture_output=True, env=environment(), timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert b"can't be read" in done.stdout and b'"id": 3' in done.stdout
 
 
 def test_a_server_answers_an_editor(tmp_path: Path) -> None:
