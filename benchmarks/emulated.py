@@ -34,6 +34,7 @@ import torch.distributed as dist
 
 GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 10_000  # a quota below a millisecond isn't allowed, so 10 % needs a period of 10 ms
+SHARES = 262_144  # the most there is: what else the machine does gets what is left
 HZ = 250  # a token bucket must hold what flows between two ticks of the kernel
 MTU_DELAYED = 60_000
 TIMEOUT_S = 120
@@ -138,6 +139,7 @@ class Emulated:
         context = multiprocessing.get_context("fork")
         for rank in range(len(self)):
             self._group(rank).mkdir()
+            (self._group(rank) / "cpu.shares").write_text(str(SHARES))
             ours, theirs = context.Pipe()
             child = context.Process(target=_life, args=(self, rank, theirs), daemon=True)
             child.start()
