@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def run(
     Raises HapError: HAP120 to HAP123 for a file that can't be read, HAP820 where there is no terminal.
     """
     session = session_of(path)
-    if not (sys.__stdin__ is not None and sys.__stdin__.isatty() and sys.__stderr__ is not None and sys.__stderr__.isatty()):
+    if not _has_a_screen():
         from hapdsl.lang.diagnostics import error
 
         raise error("HAP820", "the explorer needs a terminal", help="hapdsl check, cost and plan answer without one")
@@ -52,3 +53,10 @@ def run(
     app = ExploreApp(session, model, cluster, settings, trace=trace, options=options, journals=journal.folder())
     app.run()
     return app.return_code or 0
+
+
+def _has_a_screen() -> bool:
+    """Is there a terminal, or whoever Textual was told to draw for (a browser, with --web)?"""
+    if os.environ.get("TEXTUAL_DRIVER"):
+        return True
+    return all(stream is not None and stream.isatty() for stream in (sys.__stdin__, sys.__stderr__))

@@ -53,4 +53,17 @@ VIEWS: dict[str, Explanation] = {
         "hapdsl run plan.hap --trace plan.trace.json && hapdsl explore plan.trace.json plan.hap",
     ),
     "HAP822": Explanation("no language server", "`hapdsl lsp` speaks with editors through pygls, an optional part.", "hapdsl lsp", "pip install 'hapdsl[lsp]'"),
+    "HAP823": Explanation(
+        "no web server",
+        "`hapdsl explore --web` shows the explorer in a browser through textual-serve, an optional part.",
+        "hapdsl explore model.hap --web",
+        "pip install 'hapdsl[web]'",
+    ),
+    "HAP824": Explanation(
+        "nothing can be served there",
+        "`hapdsl explore --web` listens at --host and --port. Another process has that port, the address isn't this machine's, or the port may not be "
+        "opened (those below 1024 belong to the system).",
+        "hapdsl explore model.hap --web --port 80",
+        "hapdsl explore model.hap --web --port 8123",
+    ),
 }
