@@ -29,6 +29,17 @@ class Turn:
         outer = self.path.rpartition(".")[0]
         return f"{outer}.{rest}" if outer else rest
 
+    def left(self, relative: str, graph: TrainingGraph) -> str | None:
+        """What `.next.x` (or `.next.x.grad`) is in the last turn, where the repeat hands x on under another name: another repeat may begin with it."""
+        if self.turn + 1 != self.count or not relative.startswith(".next."):
+            return None
+        words = f"{self.path}.{self.count}.{relative[6:]}".split(".")
+        for k in range(len(words), 1, -1):
+            held = graph.aliases.get(".".join(words[:k]))
+            if held is not None:
+                return ".".join([held, *words[k:]])
+        return None
+
 
 def tensor_of(name: str, turn: Turn | None, graph: TrainingGraph, span: Span) -> str:
     """The tensor that `name` stands for. Raises HapError HAP510 (no such tensor) or HAP511 (a relative name outside a repeat)."""
@@ -36,7 +47,7 @@ def tensor_of(name: str, turn: Turn | None, graph: TrainingGraph, span: Span) ->
     if name.startswith("."):
         if turn is None:
             raise error("HAP511", f"'{name}' is relative to a turn, but stands in no repeat", span, "write the whole name")
-        full = turn.absolute(name)
+        full = turn.left(name, graph) or turn.absolute(name)
     full = graph.resolve(full)
     if full in graph.tensors:
         return full

@@ -186,6 +186,7 @@ def _name(tensor: str, graph: TrainingGraph, turn: Turn | None) -> str:
 
     After the last turn the next one's names are plain (`x` for what would be `layer.12.x`); only names that an
     earlier turn has too are written so, or a tensor that merely stands outside would look like one of the repeat's.
+    What a repeat finds or leaves under another name (an input, what the next repeat begins with) is an alias of the graph.
     """
     if turn is None:
         return tensor
@@ -201,7 +202,19 @@ def _name(tensor: str, graph: TrainingGraph, turn: Turn | None) -> str:
         rest = tensor[len(prefix) :]
         if tensor.startswith(prefix) and _carried(rest, path, graph):
             return f".next.{rest}"
-    return tensor
+        left = _alias(tensor, following, graph)
+        if left is not None:
+            return f".next.{left}"
+    found = _alias(tensor, own, graph, True) if number == 0 else None
+    return tensor if found is None else f".{found}"
+
+
+def _alias(tensor: str, turn: str, graph: TrainingGraph, whole: bool = False) -> str | None:
+    """What a turn (`layer.12.`) calls a tensor, or one named after it (`x.grad`; not with `whole`), of the world around its repeat."""
+    for held, own in graph.handed.get(turn, ()):
+        if tensor == held or (not whole and tensor.startswith(f"{held}.")):
+            return own + tensor[len(held) :]
+    return None
 
 
 def _carried(rest: str, path: str, graph: TrainingGraph) -> bool:

@@ -72,6 +72,8 @@ class _Norm:
         for k, (turn, own) in enumerate(turns):
             last = k == len(turns) - 1
             total = self.over(own, depth + 1, total, after if last else f"{path}.{turn + 1}.{carried}")
+        if turns and total is not None:
+            self.drafts.aliases[f"{path}.{turns[-1][0] + 1}.{carried}"] = total
         if name is not None and total is not None:
             self.drafts.aliases[name] = total
         return total

@@ -369,7 +369,9 @@ class _Elaborator:
         scope.once.update(carried)
         for name in carried:
             value = scope.names[name]
-            if isinstance(value, Draft) and value.home is not None and value.name == scope.prefix + name:
+            assert isinstance(value, Draft)
+            self.out.aliases[f"{path}.{count}.{name}"] = value  # what another turn would find, whatever it is called in the end
+            if value.home is not None and value.name == scope.prefix + name:
                 value.home = scope  # made by the last turn, but it is this scope's now
 
     def enter(self, name: str, path: str, statement: nodes.Repeat, scope: Scope) -> None:

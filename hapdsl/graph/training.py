@@ -143,6 +143,19 @@ class TrainingGraph:
         """The tensor that a name stands for, through aliases."""
         return self.aliases.get(name, name)
 
+    @cached_property
+    def handed(self) -> dict[str, list[tuple[str, str]]]:
+        """What repeats find or leave under other names: by turn ("layer.0." and, behind the last of twelve, "layer.12.") the tensor and what
+        the turn calls it."""
+        found: dict[str, list[tuple[str, str]]] = {f"{path}.{n}.": [] for path, count in self.repeats.items() for n in (0, count)}
+        for alias, tensor in self.aliases.items():
+            words = alias.split(".")
+            for k in range(2, len(words)):
+                turn = ".".join(words[:k]) + "."
+                if turn in found:
+                    found[turn].append((tensor, ".".join(words[k:])))
+        return found
+
     def of_kind(self, *kinds: str) -> Iterator[Tensor]:
         return (t for t in self.tensors.values() if t.kind in kinds)
 
