@@ -8,7 +8,8 @@
   and metrics.
 - Where the batch is taken in turns, the lines are those of one turn; inputs of all turns are held, and so are the sums over turns, from
   the first line to the one that reads them.
-- While a collective runs it may need a buffer (`hapdsl.cost.pricing`). Workspace inside kernels isn't counted.
+- While a collective runs it may need a buffer (`hapdsl.cost.pricing`). Operands that nothing reads any more end when they are packed, before
+  there is room for what arrives: of both only the larger counts. Workspace inside kernels isn't counted.
 """
 
 from __future__ import annotations
@@ -75,10 +76,12 @@ def measured(graph: TrainingGraph, columns: Columns) -> Memory:
     n, pricer = len(columns), columns.pricer
     slots, first, last = _lifetimes(columns)
     values = [pricer.numbers.values[s] for s in slots.tolist()]
-    last[_kept(columns, slots)] = n - 1
+    ends = np.where(columns.loads[first] & np.isin(slots, columns.writes[columns.loads[columns.writers]]), n, last)
+    kept = _kept(columns, slots)
+    last[kept], ends[kept] = n - 1, n
     one_of, alike = pricer.alike
     sizes = pricer.table(slots, one_of)
-    buffers = columns.buffers
+    buffers = np.maximum(columns.buffers - _one_after_another(columns, first, ends, sizes)[:, alike], 0)
     added = _turns(graph, columns, values, first, sizes)
     live = _running(first, sizes, np.arange(n), "right") - _running(last, sizes, np.arange(n), "left")
     for k, r in added.items():
@@ -123,6 +126,20 @@ def _lifetimes(columns: Columns) -> tuple[Ints, Ints, Ints]:
     by_time = np.argsort(known, kind="stable")
     first = np.concatenate([np.where(columns.loads[starts], 0, starts), np.zeros(len(unknown), dtype=np.int64)])
     return np.concatenate([slots, columns.reads[unknown]])[by_time], first[by_time], last[by_time]
+
+
+def _one_after_another(columns: Columns, first: Ints, ends: Ints, sizes: Ints) -> Ints:
+    """Bytes that are never there at once while a collective runs: of operands that end with it, and of what it makes; int array [lines, devices].
+
+    `ends` is the line in which a range ends, beyond all lines where it doesn't.
+    """
+    found = np.zeros((2, len(columns), sizes.shape[1]), dtype=np.int64)
+    apart = first < ends
+    for row, at, among in ((0, first, np.ones(len(first), dtype=bool)), (1, ends, apart & (ends < len(columns)))):
+        chosen = np.flatnonzero(among)
+        chosen = chosen[columns.collective[at[chosen]]]
+        np.add.at(found[row], at[chosen], sizes[chosen])
+    return np.asarray(found.min(axis=0))
 
 
 def _turns(graph: TrainingGraph, columns: Columns, values: Sequence[Value], first: Ints, sizes: Ints) -> dict[int, int]:

@@ -202,15 +202,17 @@ class Pricer:
 def _buffer(instruction: Instruction, shares: Ints, both: Ints, wiring: Wiring) -> Ints:
     """Bytes that a collective needs beside its inputs and outputs, per device of one group.
 
-    Padded methods hold the whole tensor at n times the largest share; all_to_all packs what it sends and unpacks what
+    Padded methods hold the whole tensor at n times the largest share, grouped ones every piece by itself; all_to_all packs what it sends and unpacks what
     it gets, a hierarchical one also what it hands on, where nodes have unlike numbers of devices; an all_reduce of several
-    operands flattens them into one message, and one that isn't a ring receives or joins another whole one; grouped methods write in place.
+    operands flattens them into one message, and one that isn't a ring receives or joins another whole one.
     """
     if len(shares) == 1:
         return np.zeros_like(shares)
     match instruction.op, instruction.method:
-        case "all_gather" | "reduce_scatter", "grouped":
-            return np.zeros_like(shares)
+        case "all_gather", "grouped":
+            return np.full_like(shares, int(shares.sum()))
+        case "reduce_scatter", "grouped":
+            return both - shares  # what it packs; its own piece is what it returns, or a copy of that
         case "all_gather" | "reduce_scatter", _:
             return np.full_like(shares, len(shares) * int(shares.max()))
         case "all_to_all", "hierarchical":
