@@ -13,14 +13,15 @@ from hapdsl.draw.words import shares_in_words
 from hapdsl.graph.program import Instruction, Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.amounts import in_bytes, in_seconds
-from hapdsl.theory.placements import Placements
+from hapdsl.theory.placements import Placements, show
 
 FOLD_ABOVE = 250  # instructions
 MOST_BOXES = 400
 COLOURS = {"R": "#e2e5ea", "P": "#fdcf9c"}
 SHARDED = ("#b9d7fb", "#b5ebc6", "#d9d0fb", "#a8ecf4", "#f9c9e2")
 SHAPES = (("ellipse", "loaded"), ("box", "computed"), ("hexagon", "collective, wider with its bytes"), ("cds", "local conversion"))
-SECTIONS = ("forward", "backward", "update")
+ROWS = ("rows", "read here: loaded, or made in another section (↑)")
+MOST_ROWS = 6
 
 
 def colour(placement: str) -> str:
@@ -31,8 +32,8 @@ def colour(placement: str) -> str:
 def program_dot(program: Program, cost: Cost | None = None) -> str:
     """The DOT text of a program, with seconds per instruction where its cost is given.
 
-    Above FOLD_ABOVE instructions a run of equal turns is drawn once, marked "×N"; above MOST_BOXES boxes the rest is left out and
-    the drawing says so. Cost: linear in instructions.
+    Above FOLD_ABOVE instructions a run of equal turns is drawn once, marked "×N", and what is loaded, or made in another section, has no box
+    of its own but a row in those that read it; above MOST_BOXES boxes the rest is left out and the drawing says so. Cost: linear in instructions.
     """
     return to_dot(Drawing(program, cost).picture())
 
@@ -89,13 +90,19 @@ class Drawing:
     def picture(self) -> Picture:
         large = len(self.program.instructions) > FOLD_ABOVE
         folded = fold(self.keys, [self.content(i) for i in self.items], self.reads) if large else unfolded(len(self.items))
-        drawn = [k for k in range(len(self.items)) if folded.shown[k] == k][:MOST_BOXES]
+        read = {r for reads in self.reads for r in reads} if large else set()
+        inside = {k for k in read if not self.items[k].instruction.inputs}  # loads that are rows of their readers
+        drawn = [k for k in range(len(self.items)) if folded.shown[k] == k and k not in inside][:MOST_BOXES]
         box_of = {k: n for n, k in enumerate(drawn)}
         boxes = [self.box(k, folded.alike.get(k, 1)) for k in drawn]
         for k in {folded.shown[k] for k, item in enumerate(self.items) if item.number in self.critical} & box_of.keys():
             boxes[box_of[k]] = replace(boxes[box_of[k]], marked=True)
         edges = self.edges(folded, box_of)
-        self.stand_ins(folded, box_of, boxes, edges)
+        if large:
+            for k, n in box_of.items():
+                boxes[n] = replace(boxes[n], rows=self.rows(k, inside))
+        else:
+            self.stand_ins(box_of, boxes, edges)
         edges += _in_rows(boxes, edges)
         clusters: dict[tuple[str, ...], Cluster] = {}
         for k in drawn:
@@ -103,7 +110,7 @@ class Drawing:
             clusters.setdefault((section,), Cluster(section, quiet=True))
             if turn:
                 clusters.setdefault((section, _path(turn)), Cluster(self.turn_label((section, turn), folded)))
-        left_out = len({s for s in folded.shown if s not in box_of})
+        left_out = len({s for s in folded.shown if s not in box_of and s not in inside})
         if left_out:
             boxes.append(Box(f"… {left_out:,} more instructions", ("not drawn",), shape="note"))
         return Picture(
@@ -112,8 +119,8 @@ class Drawing:
             boxes=boxes,
             edges=edges,
             clusters=clusters,
-            colours=self.legend(drawn),
-            shapes=tuple((shape, word) for shape, word in SHAPES if any(b.shape == shape for b in boxes)),
+            colours=self.legend([*drawn, *(r for k in drawn for r in self.reads[k])] if large else drawn),
+            shapes=(*((shape, word) for shape, word in SHAPES if any(b.shape == shape for b in boxes)), *([ROWS] if any(b.rows for b in boxes) else [])),
         )
 
     def title(self) -> str:
@@ -172,7 +179,20 @@ class Drawing:
                     found[pair] = edge
         return [found[pair] for pair in sorted(found)]
 
-    def stand_ins(self, folded: Folded, box_of: dict[int, int], boxes: list[Box], edges: list[Edge]) -> None:
+    def rows(self, k: int, inside: set[int]) -> tuple[tuple[str, str], ...]:
+        """What an item reads that has no box in its section. Conversions say what they read in any case."""
+        instruction = self.items[k].instruction
+        if instruction.node is None:
+            return ()
+        (section, turn), read = self.keys[k], set(instruction.inputs)
+        found = []
+        for r in dict.fromkeys(self.reads[k]):
+            if r in inside or self.keys[r][0] != section:
+                mark = "" if r in inside else " ↑"
+                found += [(self.name(v, turn) + mark, self.colours(v)[0]) for v in self.items[r].outputs if v in read]
+        return tuple(found if len(found) <= MOST_ROWS else [*found[: MOST_ROWS - 1], (f"… {len(found) - MOST_ROWS + 1} more", "#ffffff")])
+
+    def stand_ins(self, box_of: dict[int, int], boxes: list[Box], edges: list[Edge]) -> None:
         """What an earlier section made stands again, dashed, beside its readers: lines across sections would hide all else."""
         readers: dict[tuple[int, Key], set[int]] = {}
         for k, target in box_of.items():
@@ -203,7 +223,7 @@ class Drawing:
         names = self.names(item, turn)
         if i.is_collective or (i.node is None and i.inputs):
             moved = sum(self.graph.tensors[v.tensor].bytes for v in i.inputs)
-            before, after = _shown(i.inputs[0].placement), _shown(i.outputs[0].placement)
+            before, after = show(i.inputs[0].placement), show(i.outputs[0].placement)
             facts = (f"{before} → {after}", in_bytes(moved) + seconds) if i.is_collective else (f"{before} → {after}",)
             op = i.op if i.method in (None, "ring", "padded", "pairwise") else f"{i.op} ({i.method})"
             op = f"{op}  ×{alike}" if alike > 1 else op
@@ -227,7 +247,7 @@ class Drawing:
         return value.tensor.removeprefix(prefix) + self.placed(value)
 
     def placed(self, value: Value) -> str:
-        return f"@{_shown(value.placement)}"
+        return f"@{show(value.placement)}"
 
     def colours(self, value: Value) -> tuple[str, ...]:
         return tuple(colour(str(p)) for p in value.placement)
@@ -251,7 +271,7 @@ def _in_rows(boxes: Sequence[Box], edges: Sequence[Edge]) -> list[Edge]:
     found = []
     for own in frames.values():
         columns = max(2, round((len(own) / 2) ** 0.5))
-        found += [Edge(a, source, hidden=True) for a, b in zip(own, own[columns:], strict=False) for source in feeds.get(b, ())]
+        found += [Edge(a, source, hidden=True) for a, b in zip(own, own[columns:], strict=False) for source in feeds.get(b, [b])]
     return found
 
 
@@ -288,10 +308,6 @@ def _group(key: Key) -> tuple[str, ...]:
 
 def _path(turn: Turn) -> str:
     return f"{turn[-1][0]}.{turn[-1][1]}"
-
-
-def _shown(placement: Placements) -> str:
-    return str(placement[0]) if len(placement) == 1 else f"({', '.join(map(str, placement))})"
 
 
 def _first(placement: Placements, axis: int) -> str:

@@ -34,7 +34,7 @@ TEXT_FROM = 46  # pixels: a box that wide has a name
 
 @dataclass(frozen=True)
 class Bar:
-    """Something that a stream does; `lines` is its tooltip, `count` the instructions in it."""
+    """Something that a stream does; `tip` is its tooltip, `count` the instructions in it."""
 
     start: float
     end: float
@@ -46,7 +46,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Row:
-    """Devices that do the same. `idle` are the stretches in which they compute nothing."""
+    """Devices that do the same. `idle` are the stretches in which they compute nothing, `busy` the seconds in which they compute."""
 
     names: tuple[str, ...]
     compute: tuple[Bar, ...]

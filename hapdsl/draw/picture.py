@@ -13,11 +13,12 @@ FONT = "Helvetica,Arial,sans-serif"
 INK, QUIET, LINE, MARK = "#1f2937", "#6b7280", "#9ca3af", "#c81e1e"
 # Above this many boxes dot's best splines take long, so lines are drawn straight.
 SPLINES_UP_TO = 250
+LARGE = 50  # boxes: whoever looks at all of them at once stands further away, and the title is twice as large
 
 
 @dataclass(frozen=True)
 class Box:
-    """One node. `title` is set in bold over the smaller `lines`; two `colours` run into each other.
+    """One node. `title` is set in bold over the smaller `lines`; two `colours` run into each other. `rows` are (words, colour) above the title.
 
     `weight` (bytes) makes a box wider; `group` is the path of clusters it stands in, outermost first. A `dashed` box stands for
     something drawn elsewhere, a `marked` one has a border that is seen from afar.
@@ -31,6 +32,7 @@ class Box:
     group: tuple[str, ...] = ()
     dashed: bool = False
     marked: bool = False
+    rows: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ def _box(box: Box) -> dict[str, str]:
     found = {"fillcolor": ":".join(box.colours[:2])}
     if box.shape != "box":
         found["shape"] = box.shape
+    if box.shape == "cds":
+        found["margin"] = "0.18,0.14"  # dot's own leaves no room for three lines
     if box.weight > 0:
         # From a kilobyte on, every factor of ten adds to the width.
         found["width"] = f"{1.6 + 0.4 * max(0.0, math.log10(box.weight / 1024)):.2f}"
@@ -154,17 +158,25 @@ def _text(word: str) -> str:
 
 def _label(box: Box) -> str:
     parts = [f"<B>{_text(box.title)}</B>"]
-    parts += [f'<FONT POINT-SIZE="9" COLOR="#374151">{_text(line)}</FONT>' for line in box.lines]
-    return f"<{'<BR/>'.join(parts)}>"
+    parts += [_small(line) for line in box.lines]
+    if not box.rows:
+        return f"<{'<BR/>'.join(parts)}>"
+    rows = [f'<TR><TD BORDER="1" COLOR="#ffffff" BGCOLOR="{colour}">{_small(words)}</TD></TR>' for words, colour in box.rows]
+    return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="1">{"".join(rows)}<TR><TD>{"<BR/>".join(parts)}</TD></TR></TABLE>>'
+
+
+def _small(words: str) -> str:
+    return f'<FONT POINT-SIZE="9" COLOR="#374151">{_text(words)}</FONT>'
 
 
 def _title(picture: Picture) -> str:
-    parts = [f'<FONT POINT-SIZE="16"><B>{_text(picture.title)}</B></FONT>']
-    parts += [f'<FONT POINT-SIZE="11" COLOR="{QUIET}">{_text(note)}</FONT>' for note in picture.notes]
+    large = 2 if len(picture.boxes) > LARGE else 1
+    parts = [f'<FONT POINT-SIZE="{16 * large}"><B>{_text(picture.title)}</B></FONT>']
+    parts += [f'<FONT POINT-SIZE="{11 * large}" COLOR="{QUIET}">{_text(note)}</FONT>' for note in picture.notes]
     return "<" + "".join(f'{part}<BR ALIGN="LEFT"/>' for part in parts) + ">"
 
 
-_SIGNS = {"box": "▭", "ellipse": "○", "hexagon": "⬡", "cds": "▷", "note": "▤"}
+_SIGNS = {"box": "▭", "ellipse": "○", "hexagon": "⬡", "cds": "▷", "note": "▤", "rows": "≡"}
 
 
 def _legend(picture: Picture) -> str:

@@ -44,9 +44,9 @@ def _picture(cluster: Machines) -> Picture:
             if entry is not None:
                 edges.append(Edge(entry, len(boxes) - 1))
             elif network is not None:
-                edges.append(Edge(0, len(boxes) - 1, _uplink(host, network), strong=True))
+                edges.append(Edge(0, len(boxes) - 1, _uplink(host), strong=True))
         if entry is not None and network is not None:
-            edges.append(Edge(0, entry, _uplink(host, network), strong=True))
+            edges.append(Edge(0, entry, _uplink(host), strong=True))
     facts = f"{len(cluster)} devices of {len(kinds)} kind{'s' * (len(kinds) > 1)} in {len(cluster.nodes)} node{'s' * (len(cluster.nodes) > 1)}"
     notes = (facts, *(("measured: " + ", ".join(sorted(cluster.measured)),) if cluster.measured else ()))
     return Picture(cluster.name, notes, boxes, edges, frames)
@@ -70,8 +70,9 @@ def _link(link: Link) -> list[str]:
     return lines
 
 
-def _uplink(host: Host, network: Link) -> str:
-    return _rate(network.bandwidth if host.uplink is None else host.uplink)
+def _uplink(host: Host) -> str:
+    """What a node's card carries, where that isn't what the network says of all of them."""
+    return "" if host.uplink is None else _rate(host.uplink)
 
 
 def _device(device: Device) -> list[str]:

@@ -109,6 +109,23 @@ def test_large_programs_fold_equal_layers(bench: Workbench) -> None:
     assert any(e.get("style") == "dashed" for e in found["edges"])  # what a layer hands to the next
 
 
+def test_a_folded_layer_shows_what_it_reads_in_rows(bench: Workbench) -> None:
+    """Loads and what other sections made have no boxes there: every read of the first layer is a row or an arrow."""
+    program = replicated(bench.graph("gpt", {"layers": 24}))
+    found = laid_out(program_dot(program))
+    boxes = nodes_of(found)
+    assert not any(o.get("shape") == "ellipse" for o in found["objects"])
+    arrows = {(e["tail"], e["head"]) for e in found["edges"] if e.get("style") != "invis"}
+    for instruction in program.instructions:
+        turn = instruction.node.repeat if instruction.node else ()
+        if turn != (("layer", 0),) or instruction.section != "forward":
+            continue
+        at = next(k for k, b in boxes.items() if b[-1] == instruction.op and f"{instruction.outputs[0].tensor.removeprefix('layer.0.')}@R" in b)
+        for read in instruction.inputs:
+            name = f"{read.tensor.removeprefix('layer.0.')}@R"  # within the layer; outside of it the whole name
+            made = any(head == at and {name, str(read)} & {*boxes[tail]} for tail, head in arrows)
+            assert name in boxes[at] or made, (instruction, read)
+
 def test_folded_plan_counts_its_collectives(bench: Workbench) -> None:
     """However layers and buckets are folded, the numbers on the drawing add up to the program's collectives."""
     found = plan(bench.graph("gpt", {"layers": 6}), bench.cluster(), baselines=False, time_limit=0.5)
@@ -145,7 +162,8 @@ def test_what_does_not_fold_is_cut_and_said(bench: Workbench, tmp_path: Path) ->
     program = replicated(Workbench(tmp_path / "long.hap").graph())
     boxes = nodes_of(laid_out(program_dot(program)))
     left_out = next(b[0] for b in boxes.values() if b[0].startswith("…"))
-    assert left_out == f"… {len(program.instructions) - MOST_BOXES:,} more instructions"
+    loads = sum(not i.inputs for i in program.instructions)  # rows of their readers
+    assert left_out == f"… {len(program.instructions) - loads - MOST_BOXES:,} more instructions"
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
