@@ -8,6 +8,7 @@ from typing import Any
 from hapdsl.graph.optimizer import Group, Optimizer
 from hapdsl.graph.scope import Draft, DraftNode
 from hapdsl.lang.nodes import NOWHERE, Span
+from hapdsl.theory.instance import Instance
 
 
 @dataclass
@@ -37,3 +38,4 @@ class Drafts:
     clip: float | None = None  # the largest norm of all gradients together
     train_span: Span = NOWHERE
     parameters: dict[str, Any] = field(default_factory=dict)
+    instances: dict[tuple[object, ...], Instance] = field(default_factory=dict)  # by declaration, operands and attributes

@@ -31,7 +31,12 @@ def emit(
         variadic = decl.operands[0].variadic or not decl.operands[0].dims
         operands = [decl.operands[0].name] * len(inputs) if variadic else [o.name for o in decl.operands[: len(inputs)]]
     full = with_defaults(decl, operands, attributes, path)
-    instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in zip(operands, inputs, strict=True)], full, span)
+    given = tuple([Given(o, t.shape, t.dtype) for o, t in zip(operands, inputs, strict=True)])
+    # Layers that are alike share the instances of their calls, and what is derived from these.
+    key = (id(decl), given, repr(full))
+    instance = drafts.instances.get(key)
+    if instance is None:
+        instance = drafts.instances[key] = instantiate(decl, given, full, span)
     outputs = [
         Draft(n, shape, dtype, span=span, repeat=repeat)
         for n, shape, dtype in zip(names, instance.result_shapes, instance.result_dtypes, strict=True)

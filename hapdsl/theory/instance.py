@@ -99,6 +99,11 @@ class Instance:
                 seen.update(dict.fromkeys(dim))
         return tuple(seen)
 
+    @cached_property
+    def derived(self) -> dict[str, Any]:
+        """What others work out of it once (`theory.rules`): equal calls of a graph share their instance."""
+        return {}
+
     def major(self, dim: Dim) -> str:
         """The index on which a dim is cut: the first that is longer than 1. `(groups c)` of one group is cut like `c`."""
         return next((i for i in dim if self.extents[i] > 1), dim[0])

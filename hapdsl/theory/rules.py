@@ -27,7 +27,14 @@ class Rule:
 
 
 def rules(instance: Instance) -> tuple[Rule, ...]:
-    """All rules of the instance, the replicated one first. Cost: O(indices × operands)."""
+    """All rules of the instance, the replicated one first. Cost: O(indices × operands), once an instance."""
+    known: tuple[Rule, ...] | None = instance.derived.get("rules")
+    if known is None:
+        known = instance.derived["rules"] = _derive(instance)
+    return known
+
+
+def _derive(instance: Instance) -> tuple[Rule, ...]:
     found = [Rule((R,) * len(instance.operands), (R,) * len(instance.results))]
     for index in instance.indices:
         rule = _shard(instance, index)
