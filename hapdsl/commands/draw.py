@@ -48,8 +48,7 @@ def command(
 
     bench = Workbench(file)
     report = Report()
-    if time is not None and (model is not None or settings):
-        raise click.UsageError("a model has no timeline: draw a program")
+    _one_thing(name, model, cluster, settings, on, time)
     if cluster is not None or not (bench.programs() or bench.bundle.models or model or settings or name or time):
         files = _cluster(bench, cluster, output, report)
     elif model is None and name is None and time is None and not bench.programs() and bench.bundle.models:
@@ -62,6 +61,20 @@ def command(
     found = {"files": files, "diagnostics": [d.as_json() for d in report]}
     out.data(found, "\n".join(str(f) for f in files))
     return 0
+
+
+def _one_thing(
+    name: str | None, model: str | None, cluster: str | None, settings: tuple[str, ...], on: str | None, time: str | None
+) -> None:
+    """Raises click.UsageError for options that are about different things."""
+    named = [option for option, given in (("--program", name), ("--model", model), ("--cluster", cluster)) if given is not None]
+    if len(named) > 1:
+        raise click.UsageError(f"{' and '.join(named)}: a drawing shows one of them")
+    if settings and (name is not None or cluster is not None):
+        raise click.UsageError("--set is for a model; a program's header has its parameters")
+    if (time is not None or on is not None) and (model is not None or cluster is not None or settings):
+        what = "--timeline" if time is not None else "--on"
+        raise click.UsageError(f"{what} is for a program: a model or a cluster has no time of its own")
 
 
 def _model(bench: Workbench, name: str | None, settings: tuple[str, ...], output: str, report: Report) -> list[Path]:
