@@ -6,7 +6,10 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
             && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-.PHONY: help emulate demo test check lint types contracts docs pytest bench soak theory pictures tutorial fuzz coverage clean
+# Whatever in the documentation is made by a command, and goes stale without it: the quick ones first.
+FIGURES := theory tutorial pictures bench pricing paper emulate
+
+.PHONY: help demo test check lint types contracts docs pytest figures $(FIGURES) soak fuzz coverage clean
 
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
@@ -14,11 +17,14 @@ help:
 	@echo 'make check   ruff, mypy, import-linter, docs, pytest (in an environment that is set up)'
 	@echo 'make docs    the documentation as a site in build/site; a warning fails'
 	@echo 'make soak    kill a run a hundred times in twenty minutes, and see that nothing is lost'
-	@echo 'make emulate run plans and their rivals on an emulated cluster, as root, and rewrite those tables (an hour)'
-	@echo 'make bench   measure the search anew and rewrite the tables of docs/performance.md (an hour or two)'
-	@echo 'make theory  write docs/theory.md, the reference of all operators, anew from their declarations'
-	@echo 'make pictures  draw every picture of the documentation anew'
-	@echo 'make tutorial  run the tutorial anew and write what its commands print into it'
+	@echo 'make figures  make every table and picture of the documentation anew, as root (hours); each part alone:'
+	@echo '       theory    docs/theory.md, the reference of all operators, from their declarations (seconds)'
+	@echo '       tutorial  run what the tutorial and the README show, and write what it prints into them (minutes)'
+	@echo '       pictures  drawings, and the explorer'"'"'s screens (minutes)'
+	@echo '       bench     measure the search (an hour or two)'
+	@echo '       pricing   measure pricing and editing (minutes)'
+	@echo '       paper     the evaluation of HAP'"'"'s paper, in simulation (an hour)'
+	@echo '       emulate   run plans and their rivals on an emulated cluster, as root (an hour or two)'
 	@echo 'make fuzz    break texts for ten minutes (FUZZ=600 seconds) and look for anything but a diagnostic'
 	@echo 'make coverage  the tests once more, and which branches they take'
 	@echo 'make clean   remove what the above made'
@@ -51,27 +57,41 @@ coverage:
 	@$(PIP) pytest-cov
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov=hapdsl --cov-branch --cov-report=term:skip-covered
 
+# -- the documentation's figures ---------------------------------------------------
+
+figures:
+	@set -e; for part in $(FIGURES); do $(MAKE) --no-print-directory $$part; done
+
+theory:
+	$(BIN)/python -m hapdsl.theory.reference docs/theory.md
+
 tutorial:
 	$(BIN)/python docs/walk.py docs/tutorial.md
 
 pictures:
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/screenshots.py
+
+bench:
+	$(BIN)/python -m benchmarks.search
+
+pricing:
+	$(BIN)/python -m benchmarks.pricing
+
+paper:
+	$(BIN)/python -m benchmarks.paper --anew
+
+emulate:
+	$(BIN)/python -m benchmarks.emulate
+	$(BIN)/python -m benchmarks.accuracy
+
+# ----------------------------------------------------------------------------------
 
 pytest:
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 soak:
 	$(BIN)/python -m benchmarks.soak
-
-emulate:
-	$(BIN)/python -m benchmarks.emulate
-	$(BIN)/python -m benchmarks.accuracy
-
-bench:
-	$(BIN)/python -m benchmarks.search
-
-theory:
-	$(BIN)/python -m hapdsl.theory.reference docs/theory.md
 
 # -- set-up ----------------------------------------------------------------------
 
