@@ -9,16 +9,16 @@ from typing import Any
 
 from hapdsl.explore import disk, journal
 from hapdsl.explore.beside import Beside
+from hapdsl.explore.bringing import Bring, Bringing
+from hapdsl.explore.bringing import session_of as waiting_session
 from hapdsl.explore.clocking import Clocking
 from hapdsl.explore.dealing import Dealing
 from hapdsl.explore.going import Going
-from hapdsl.explore.seeking import Seeking
 from hapdsl.explore.settings import FILE, folder, read
 from hapdsl.explore.state import Document, Session
-from hapdsl.explore.viewing import Viewing
 
 
-class ExploreApp(Going, Dealing, Clocking, Beside, Seeking, Viewing):
+class ExploreApp(Going, Dealing, Clocking, Beside, Bringing):
     """Every action of the registry is a method of one of these."""
 
 
@@ -37,12 +37,13 @@ def run(
     settings: dict[str, Any] | None = None,
     trace: str | None = None,
     theme: str | None = None,
+    bring: Bring | None = None,
 ) -> int:
-    """Open `path` in the explorer, with a measured `trace` if one is given; returns the exit status.
+    """Open `path` in the explorer, or what `bring` imports, with a measured `trace` if one is given; returns the exit status.
 
     Raises HapError: HAP120 to HAP123 for a file that can't be read, HAP820 where there is no terminal.
     """
-    session = session_of(path)
+    session = session_of(path) if bring is None else waiting_session(bring)
     if not _has_a_screen():
         from hapdsl.lang.diagnostics import error
 
@@ -50,7 +51,10 @@ def run(
     options = read(folder() / FILE)
     if theme is not None:
         options.theme = theme
-    app = ExploreApp(session, model, cluster, settings, trace=trace, options=options, journals=journal.folder())
+    app = ExploreApp(
+        session, model, cluster, settings, search=bring is None, trace=trace, options=options, journals=journal.folder()
+    )
+    app.bring = bring
     app.run()
     return app.return_code or 0
 

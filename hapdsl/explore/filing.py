@@ -21,6 +21,7 @@ from hapdsl.explore.state import Document, Plan
 from hapdsl.explore.widgets.dialogs import Ask, Question
 from hapdsl.explore.work import Answered
 from hapdsl.explore.workers import environment
+from hapdsl.lang.files import keep_tables
 
 STEPS = 8  # of a run that is only to be measured
 LOOKS = 2.0  # seconds between two looks at the files
@@ -97,6 +98,7 @@ class Filing(Looking):
         folder = Path(tempfile.mkdtemp(prefix="hapdsl-run-"))
         file, trace = folder / "plan.hap", folder / f"{subject[2]}.trace.json"
         file.write_text(text, encoding="utf-8")
+        keep_tables(self.session.sources, file)
         words = [sys.executable, "-m", "hapdsl", "run", str(file), "--program", subject[2], "--steps", str(STEPS), "--trace", str(trace), "--json"]
         self.runner = await asyncio.create_subprocess_exec(
             *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()

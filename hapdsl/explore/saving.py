@@ -10,7 +10,7 @@ from hapdsl.explore.state import Document
 from hapdsl.explore.widgets.dialogs import AskPath, Question
 from hapdsl.explore.work import Formatted
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.lang.files import write_file
+from hapdsl.lang.files import keep_tables, write_file
 
 if TYPE_CHECKING:
     from hapdsl.explore.shell import Shell
@@ -96,6 +96,8 @@ class Saving:
     def _write(self, document: Document, path: Path, text: str) -> None:
         try:
             write_file(path, text)
+            if "init table" in text:
+                keep_tables([p for p in self.app.session.sources if p != path], path)
         except HapError as stop:
             self.app.tell(stop.diagnostics[0].message, "error")
             return

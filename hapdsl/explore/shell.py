@@ -83,11 +83,12 @@ class Shell(App[int]):
         self.session = session
         self.settings = options or Options()
         self.search_at_once, self.summary_first = search, summary and self.settings.open_with == "summary"
-        self.journal = Journal(journals, session.main.path)
+        self.journal = Journal(journals, session.main.path or session.main.suggested)
         self.went: list[tuple[str, int, int]] = []  # where jumps began
         self.work = Work(session, model, cluster, settings or {}, connect, self._hear, self._miss)
         self.saving = Saving(self)
         self.trace = trace  # a file whose measured step is laid over the predicted one
+        self.typing = False  # whether the editor had the keys when a view took its place
         self.haste = 1.0  # what waits are multiplied by
         self.panes: dict[str, TextPane] = {}
         self.shown: tuple[str, str] | None = None
@@ -219,6 +220,8 @@ class Shell(App[int]):
 
     def toggle_view(self, view: str) -> None:
         """Show a view, or the program again."""
+        if self.view == PROGRAM:
+            self.typing = self.focused is self.editor
         self.show_view(PROGRAM if self.view == view else view)
 
     def about(self, topic: str, subject: object) -> bool:
@@ -254,7 +257,9 @@ class Shell(App[int]):
             text.append("  checking…", "dim")
         elif errors:
             text.append(f"  {errors} error{'s' * (errors > 1)}", "bold red")
-        if self.session.searching:
+        if self.session.importing:
+            text.append(f"  importing {self.session.importing}… (esc stops)", "dim")
+        elif self.session.searching:
             text.append(f"  search: {self.session.searching} (esc stops)", "dim")
         elif self.work.outcome not in ("", "done"):
             text.append(f"  search: {self.work.outcome}", "dim")

@@ -289,6 +289,14 @@ class Session:
     current: tuple[str, str] | None = None
     marked: list[tuple[str, str]] = field(default_factory=list)  # plans to be compared, in the order of marking
     searching: str = ""  # what a running search does, in words
+    importing: str = ""  # the factory whose module is being imported
+    not_imported: str = ""  # why it wasn't, in words
+    brought: Path | None = None  # the file that an import wrote
+
+    @property
+    def sources(self) -> list[Path]:
+        """The files that plans are made from: tables that a text can't say lie beside them."""
+        return [p for p in (self.main.path, self.brought) if p is not None]
 
     @property
     def main(self) -> Document:

@@ -35,14 +35,18 @@ def _nothing_yet(session: Session, outcome: str) -> list[Piece]:
     document = session.main
     found: list[Piece] = [(f"{document.title}\n\n", "strong")]
     errors = [f for f in document.findings if f.is_error]
-    if errors:
+    if session.importing:
+        found.append((f"{session.importing} is being imported: its text comes here, then its plans. esc stops it.\n", ""))
+    elif session.not_imported:
+        found += [("It could not be imported.\n", "error"), (f"{session.not_imported}\n", "")]
+    elif errors:
         found.append((f"line {errors[0].line}: {errors[0].code} ", "error"))
         found.append((f"{errors[0].message}\n", ""))
     if session.searching:
         found.append((f"A plan is being looked for: {session.searching}. Baselines come first; what is found shows up in the list.\n", ""))
     elif outcome:
         found.append((f"The search ended: {outcome}\n", ""))
-    elif not errors:
+    elif not errors and not session.importing and not session.not_imported:
         found.append(("There is no program here yet. p looks for a plan.\n", ""))
     return [*found, ("\n2 opens the text, f1 lists all keys\n", "dim")]
 
