@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 # Whatever in the documentation is made by a command, and goes stale without it: the quick ones first.
-FIGURES := theory tutorial pictures bench pricing paper emulate
+FIGURES := theory tutorial pictures bench pricing paper emulate summary
 
 .PHONY: help demo test check lint types contracts docs pytest figures $(FIGURES) soak fuzz coverage clean
 
@@ -25,6 +25,7 @@ help:
 	@echo '       pricing   measure pricing and editing (minutes)'
 	@echo '       paper     the evaluation of HAP'"'"'s paper, in simulation (an hour)'
 	@echo '       emulate   run plans and their rivals on an emulated cluster, as root (an hour or two)'
+	@echo '       summary   the table in the README, from what the others have kept (seconds)'
 	@echo 'make fuzz    break texts for ten minutes (FUZZ=600 seconds) and look for anything but a diagnostic'
 	@echo 'make coverage  the tests once more, and which branches they take'
 	@echo 'make clean   remove what the above made'
@@ -66,7 +67,7 @@ theory:
 	$(BIN)/python -m hapdsl.theory.reference docs/theory.md
 
 tutorial:
-	$(BIN)/python docs/walk.py docs/tutorial.md
+	$(BIN)/python docs/walk.py docs/tutorial.md README.md
 
 pictures:
 	$(BIN)/python docs/pictures.py
@@ -84,6 +85,9 @@ paper:
 emulate:
 	$(BIN)/python -m benchmarks.emulate
 	$(BIN)/python -m benchmarks.accuracy
+
+summary:
+	$(BIN)/python -m benchmarks.summary
 
 # ----------------------------------------------------------------------------------
 

@@ -62,6 +62,33 @@ def test_links_and_codes(page: Path) -> None:
         assert code in CODES, code
 
 
+def figures() -> str:
+    """What `make figures` runs, part by part."""
+    text = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    listed = re.search(r"^FIGURES := (.*)$", text, re.MULTILINE)
+    assert listed is not None
+    recipes = dict(re.findall(r"^(\w+):[^\n]*\n((?:\t.*\n)*)", text, re.MULTILINE))
+    return "".join(recipes[part] for part in listed[1].split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_made_table_has_its_command_in_make_figures(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for module in re.findall(r"^<!-- ([\w.]+): begin -->$", text, re.MULTILINE):
+        assert f"<!-- {module}: end -->" in text, module
+        assert re.search(rf"python -m {re.escape(module)}\b", figures()), module
+    if re.search(r"^    \$ hapdsl ", text, re.MULTILINE) and page.name in ("README.md", "tutorial.md"):
+        assert str(page.relative_to(REPOSITORY)) in figures()
+
+
+def test_every_picture_is_shown_and_made_by_make_figures() -> None:
+    made = "".join((REPOSITORY / script).read_text(encoding="utf-8") for script in re.findall(r"docs/\w+\.py", figures()))
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for picture in (REPOSITORY / "docs" / "pictures").iterdir():
+        assert f'"{picture.stem.removeprefix("explore_")}"' in made or picture.name in made, picture.name
+        assert f"pictures/{picture.name})" in shown, picture.name
+
+
 def test_the_readme_names_every_verb() -> None:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     for verb in VERBS:

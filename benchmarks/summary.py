@@ -1,0 +1,85 @@
+"""`python -m benchmarks.summary`: the README's table of measured results, from what the benchmarks have kept in benchmarks/results. Measures nothing.
+
+A line whose measurements aren't there is left out. Each names the command that measures it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks import paper, pricing, search
+from benchmarks.paper_reference import FIGURES
+from benchmarks.reference import BESIDE, RELEASED
+from benchmarks.search import ROOT, known
+from benchmarks.table import markdown
+from hapdsl.lang.files import write_file
+
+PAGE = ROOT / "README.md"
+BEGIN, END = "<!-- benchmarks.summary: begin -->", "<!-- benchmarks.summary: end -->"
+Line = tuple[str, str, str]  # what, the figure, the command
+SIZES = (8, 16, 32, 64)  # devices of the paper's heterogeneous testbed
+
+
+def planning() -> Iterator[Line]:
+    """How long planning and its proof take."""
+    rows = known(search.LINES)
+    for layers in (24, 96):
+        found = rows.get(f"layers: gpt(layers={layers}) on two_kinds", {}).get("found")
+        if found:
+            what = f"plan a GPT of {layers} layers ({found['calls']:,} operator calls, forward to Adam) for 8 devices of two kinds, and prove it within {100 * found['gap']:.1f} % of the best"
+            yield what, f"{found['search_cpu_s']:.1f} s of a core", "make bench"
+    for row in rows.values():
+        if row["group"] == "models" and row["model"] == "bert" and "found" in row:
+            theirs = next(line for line in RELEASED if (line[0], line[1]) == BESIDE["bert"])
+            ours = row["found"]["settled_cpu_s"]
+            yield f"BERT, 24 layers, until program and shares are settled; HAP's released search (forward pass only, no bound) takes {theirs[-1]} s", f"{ours:.1f} s", "make bench"
+
+
+def editing() -> Iterator[Line]:
+    """How long a person waits behind a key."""
+    for row in pricing.rows():
+        if (row["layers"], row["devices"]) == (24, 8):
+            what = f"change a line that stands in each of 24 layers: {row['instructions']:,} instructions proven and priced again"
+            yield what, f"{1e3 * row['live line']:.0f} ms", "make pricing"
+
+
+def beside_the_paper() -> Iterator[Line]:
+    """VGG19 on the paper's heterogeneous testbed."""
+    rows = known(paper.LINES)
+    ours: list[float] = []
+    theirs: list[float] = []
+    figures = FIGURES["paper_hetero", "vgg19"]
+    for size, hap, even in zip(SIZES, figures["HAP"], figures["DP-EV"], strict=True):
+        found = rows.get(f"point vgg19 on paper_hetero {size}", {}).get("found")
+        if found and hap and even:
+            ours.append(found["baselines"]["dp_even"][0] / found["plan_s"])
+            theirs.append(even / hap)
+    if ours:
+        what = f"VGG19 on the paper's 8 to 64 unequal cards, simulated: how many times as fast as data parallelism (the paper, measured: {min(theirs):.1f} to {max(theirs):.1f})"
+        yield what, f"{min(ours):.1f} to {max(ours):.1f} x", "make paper"
+
+
+def breaking() -> Iterator[Line]:
+    """What is lost when runs are killed."""
+    path = ROOT / "benchmarks" / "results" / "soak.json"
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        yield f"{found['rounds']} runs of four processes killed, stopped or out of disk at random moments: checkpoints lost or damaged", str(len(found["wrong"])), "make soak"
+
+
+PARTS: tuple[Callable[[], Iterator[Line]], ...] = (planning, editing, beside_the_paper, breaking)
+
+
+def page(old: str) -> str:
+    """A page with the table made anew. Raises ValueError where the markers are missing."""
+    if BEGIN not in old or END not in old:
+        raise ValueError(f"the page has no {BEGIN} … {END}")
+    rows = [(what, figure, f"`{command}`") for part in PARTS for what, figure, command in part()]
+    head, _, rest = old.partition(BEGIN)
+    return f"{head}{BEGIN}\n\n{markdown(('what', 'measured', 'by'), rows)}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    write_file(PAGE, page(PAGE.read_text(encoding="utf-8")))
