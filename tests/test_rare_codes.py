@@ -14,7 +14,7 @@ import torch
 from hapdsl.check.verify import verify
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.run import accuracy, collectives
+from hapdsl.run import collectives
 from hapdsl.run.distributed import Rank
 from hapdsl.run.kernels.registry import resolve
 from hapdsl.run.launch import launch
@@ -68,11 +68,6 @@ def nobody_makes_it() -> None:
     lower(replace(p, instructions=p.instructions[2:]))
 
 
-def no_labels() -> None:
-    graph = case(HELD).graph
-    accuracy.evaluate(graph, {}, {})
-
-
 def too_short() -> None:
     collectives._expect(torch.zeros(2), 3)
 
@@ -89,7 +84,6 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("HAP581", several_programs),
     ("HAP701", missing_module),
     ("HAP709", held_otherwise),
-    ("HAP712", no_labels),
     ("HAP715", unknown_instruction),
     ("HAP715", nobody_makes_it),
     ("HAP716", too_short),

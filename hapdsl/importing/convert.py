@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hapdsl.importing import example as examples
 from hapdsl.importing import (
+    on_chance,
     on_choices,
     on_declared,
     on_experts,
@@ -33,7 +34,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.print import to_text
 
-assert on_choices and on_experts and on_images and on_losses and on_masks and on_layout and on_matrices and on_numbers  # they fill the table of handlers
+assert on_chance and on_choices and on_experts and on_images and on_losses and on_masks and on_layout and on_matrices and on_numbers  # they fill the table of handlers
 
 LOSSES: Mapping[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,

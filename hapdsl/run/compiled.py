@@ -22,7 +22,7 @@ from hapdsl.run.lower import Compute, Convert, Step
 from hapdsl.run.samples import INTEGERS
 
 KINDS = ("compute", "convert")
-TIMED = {"hapdsl.adam", "hapdsl.adamw", "hapdsl.dropout"}  # kernels that read the clock
+TIMED = {"hapdsl.adam", "hapdsl.adamw", "hapdsl.dropout", "hapdsl.drop_path"}  # kernels that read the clock
 
 
 def available() -> None:

@@ -58,6 +58,7 @@ HINTS: dict[str, tuple[Hint, ...]] = {
     "shift": (Hint({"by": 0.75}),),
     "cast": (Hint({"to": "f64"}),),
     "dropout": (Hint({"p": 0.4, "key": "sample"}),),
+    "drop_path": (Hint({"p": 0.4, "key": "sample"}),),
     "transpose": (_shaped((4, 6, 5), perm=[2, 0, 1]), _shaped((4, 6), perm=[-1, 0])),
     "rearrange": (
         _shaped((4, 5, 12), spec="b s (h e) -> b h s e", h=6),

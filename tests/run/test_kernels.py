@@ -109,7 +109,7 @@ EXPECTED = {
     "running": lambda now, kept: now,
 }
 # Compared in tests of their own below.
-APART = {"rearrange", "dropout", "sgd", "momentum", "adam", "adamw"}
+APART = {"rearrange", "dropout", "drop_path", "sgd", "momentum", "adam", "adamw"}
 
 
 def attend(q, k, v, mask, causal):
@@ -350,6 +350,19 @@ def test_dropout_is_a_function_of_the_global_index():
         attributes = {"p": 0.3, "seed": 0, "key": "h"}
         made = call("dropout", [ones], attributes, pieces=[piece], results=[piece])
         assert torch.equal(made, full[tuple(slice(r.offset, r.offset + r.length) for r in piece)])
+
+
+def test_drop_path_takes_whole_samples_whatever_lies_where():
+    """Kept ones are scaled by 1 / (1 - p), about p of them go, others at the next step; a piece is a piece of the whole."""
+    attributes = {"p": 0.3, "seed": 0, "key": "h"}
+    full = call("drop_path", [torch.ones(4000, 2, 3, dtype=torch.float64)], attributes)
+    assert torch.equal(full, full[:, :1, :1].expand_as(full)) and set(full.unique().tolist()) == {0.0, 1 / 0.7}
+    assert abs((full[:, 0, 0] == 0).double().mean() - 0.3) < 0.03
+    later = call("drop_path", [torch.ones(4000, 2, 3, dtype=torch.float64)], attributes, step=2)
+    assert abs((full == later).double().mean() - 0.58) < 0.03
+    piece = (Range(4000, 30, 20), Range(2, 1, 1), Range(3, 0, 2))
+    made = call("drop_path", [torch.ones(20, 1, 2, dtype=torch.float64)], attributes, pieces=[piece], results=[piece])
+    assert torch.equal(made, full[30:50, 1:, :2])
 
 
 @pytest.mark.parametrize(("p", "want"), [(0.0, 1.0), (1.0, 0.0)])

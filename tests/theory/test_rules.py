@@ -68,6 +68,7 @@ RULES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("gelu_tanh_grad", ((4,), (4,)), {}, "S(0),S(0)->S(0) R,P->P"),
     ("gelu_grad", ((4,), (4,)), {}, "S(0),S(0)->S(0) R,P->P"),
     ("dropout", ((4, 6),), {"key": "h"}, "S(0)->S(0) S(1)->S(1) P->P"),
+    ("drop_path", ((4, 6),), {"key": "h"}, "S(0)->S(0) S(1)->S(1) P->P"),
     ("cast", ((4,),), {"to": "f64"}, "S(0)->S(0) P->P"),
     # reductions
     ("sum", ((4, 6, 8),), {"dims": [0, 2]}, "S(0)->P S(1)->S(0) S(2)->P P->P"),

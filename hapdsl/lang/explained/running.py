@@ -64,10 +64,6 @@ RUNNING: dict[str, Explanation] = {
         "Arrays of a file are named like the inputs; their first dim counts samples, the others and the kind of number are the "
         "input's. All inputs share their first dim, the batch. A factory gives whole batches.",
     ),
-    "HAP712": Explanation(
-        "no accuracy to measure",
-        "Accuracy compares an `output` of shape [batch, classes] with an integer input of shape [batch].",
-    ),
     "HAP715": Explanation(
         "an instruction that can't be run",
         "The program isn't complete, or something is read that nothing made. Let `check` prove it first.",

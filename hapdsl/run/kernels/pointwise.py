@@ -87,12 +87,24 @@ def dropout(ctx: Context, x: Tensor, *, p: float, seed: int, key: str) -> Tensor
         return x
     if p >= 1:
         return torch.zeros_like(x)
-    keep = uniform(ctx, f"{ctx.seed}/{seed}/{ctx.step}/{key}", x.device) >= p
+    keep = uniform(ctx.linear_index(0, x.device), f"{ctx.seed}/{seed}/{ctx.step}/{key}") >= p
     return torch.where(keep, x / (1 - p), 0)
 
 
-def uniform(ctx: Context, key: str, device: torch.device) -> Tensor:
-    """f64 in [0, 1), local shape of the first output: one number per element, a function of `key` and its global number.
+@kernel
+def drop_path(ctx: Context, x: Tensor, *, p: float, seed: int, key: str) -> Tensor:
+    if p == 0:
+        return x
+    if p >= 1:
+        return torch.zeros_like(x)
+    here = ctx.spans()[0]
+    samples = torch.arange(here.offset, here.offset + here.length, dtype=torch.int64, device=x.device)
+    keep = uniform(samples, f"{ctx.seed}/{seed}/{ctx.step}/{key}") >= p
+    return torch.where(keep.reshape(-1, *[1] * (x.dim() - 1)), x / (1 - p), 0)
+
+
+def uniform(numbers: Tensor, key: str) -> Tensor:
+    """f64 in [0, 1), one for each element's global number (i64, any shape), a function of `key` and that number.
 
     The element's global row-major number is added to a 64-bit hash of the key (blake2b) in steps of an odd
     constant, and mixed by SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
@@ -100,7 +112,7 @@ def uniform(ctx: Context, key: str, device: torch.device) -> Tensor:
     """
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     base = int.from_bytes(digest, "little", signed=True)
-    state = ctx.linear_index(0, device) * _signed(0x9E3779B97F4A7C15) + base
+    state = numbers * _signed(0x9E3779B97F4A7C15) + base
     state = (state ^ _shift_right(state, 30)) * _signed(0xBF58476D1CE4E5B9)
     state = (state ^ _shift_right(state, 27)) * _signed(0x94D049BB133111EB)
     state = state ^ _shift_right(state, 31)
