@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import asdict, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.paper import PAGE
+from benchmarks.paper import PAGE, fresh, main
 from benchmarks.paper_cases import SIZES, VIRTUAL, Case, cases, of_size
 from benchmarks.paper_measure import MEASURES, graph_of, point
 from benchmarks.paper_reference import FIGURES
@@ -26,7 +28,7 @@ CASES = [
 @cache
 def found(case_name: str) -> dict[str, Any]:
     case = next(c for c in CASES if c.name == case_name)
-    return point(case, None, gap=0.5)  # without the proof
+    return point(case, gap=0.5)  # without the proof
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
@@ -76,6 +78,27 @@ def test_rows_come_into_the_page() -> None:
     assert page(made, rows) == made
     worse = [{**r, "found": {**r["found"], "plan_s": 9.0, "best_s": 9.0}} for r in rows]
     assert "a plan is above a baseline at 4" in page(made, worse)
+
+
+def test_the_script_fails_where_a_point_loses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines, text, case = tmp_path / "rows.jsonl", tmp_path / "page.md", CASES[0]
+    text.write_text(f"{BEGIN}\n{END}\n")
+
+    def status(**instead: Any) -> int:
+        row = {"name": case.name, **asdict(case), "found": {**found(case.name), **instead}}
+        lines.write_text(json.dumps(row) + "\n")
+        return main(["--table", "--lines", str(lines), "--page", str(text)])
+
+    assert status() == 0 and not capsys.readouterr().err
+    assert status(plan_s=0.41) == 1 and "DP-CP takes 3.27 times as long, the paper has 3.45" in capsys.readouterr().err
+    assert status(plan_s=0.9) == 1 and "above tensor_parallel's 0.88" in capsys.readouterr().err
+    assert status(baselines={}) == 1 and "no baseline was priced" in capsys.readouterr().err
+
+
+def test_what_is_older_is_measured_again() -> None:
+    row = {"found": {}, "when": "2026-11-30T02:20"}
+    assert fresh(row, "2026-11-30T02:20") and fresh({"found": {}}, "") and not fresh({"failed": "", "when": "9"}, "")
+    assert not fresh(row, "2026-11-30T02:21") and not fresh({"found": {}}, "2026-11-30T02:20")
 
 
 def test_cases_have_names_of_their_own() -> None:
