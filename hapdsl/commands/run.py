@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hapdsl.graph.program import Program
     from hapdsl.lang import nodes
     from hapdsl.run.replan import Replanned
-    from hapdsl.run.train import RunResult
+    from hapdsl.run.result import RunResult
     from hapdsl.workbench import Workbench
 
 

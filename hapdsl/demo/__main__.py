@@ -26,7 +26,8 @@ from hapdsl.lang.resources import programs_folder
 from hapdsl.lang.show import render
 from hapdsl.run.data import Feed, open_feed
 from hapdsl.run.initial import initial
-from hapdsl.run.train import RunResult, train
+from hapdsl.run.result import RunResult
+from hapdsl.run.train import train
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
 from hapdsl.workbench import Workbench

@@ -19,8 +19,8 @@ from hapdsl.importing.weights import from_state_dict, load_tables, plain
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import Span
 from hapdsl.run import checkpoint_read
-from hapdsl.run.checkpoint import MANIFEST, Checkpoint, Copy, Manifest, Piece, Saved, file_name, folder_of, read
-from hapdsl.run.checkpoint_write import sync_folder, unwritable, write_tensors
+from hapdsl.run.checkpoint import Checkpoint, Copy, Manifest, Piece, Saved, file_name, folder_of, read
+from hapdsl.run.checkpoint_write import complete, unwritable, write_tensors
 from hapdsl.run.context import DTYPES
 from hapdsl.run.initial import initial
 
@@ -172,13 +172,7 @@ def write_whole(
             tensors,
             (file,),
         )
-        with (partial / MANIFEST).open("w", encoding="utf-8") as stream:
-            stream.write(manifest.to_json())
-            stream.flush()
-            os.fsync(stream.fileno())
-        sync_folder(partial)
-        partial.rename(folder)
-        sync_folder(base)
+        complete(partial, folder, manifest)
     except OSError as problem:
         raise unwritable(folder, problem) from None
     return read(folder)

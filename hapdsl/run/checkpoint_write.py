@@ -170,13 +170,7 @@ class Writer:
 
     def _finish(self, partial: Path, final: Path, manifest: Manifest) -> HapError | None:
         try:
-            with (partial / MANIFEST).open("w", encoding="utf-8") as stream:
-                stream.write(manifest.to_json())
-                stream.flush()
-                os.fsync(stream.fileno())
-            sync_folder(partial)
-            partial.rename(final)
-            sync_folder(final.parent)
+            complete(partial, final, manifest)
         except OSError as problem:
             return unwritable(final, problem)
         prune(final.parent, self.saving.keep)
@@ -216,6 +210,17 @@ def write_tensors(path: Path, own: Mapping[str, Tensor], shown: Path | None = No
         return File(path.name, path.stat().st_size, found)
     except (OSError, SafetensorError) as problem:
         raise unwritable(shown or path, problem) from None
+
+
+def complete(partial: Path, final: Path, manifest: Manifest) -> None:
+    """Make a folder whose files are on the disk a checkpoint: its manifest, then its name. Raises OSError."""
+    with (partial / MANIFEST).open("w", encoding="utf-8") as stream:
+        stream.write(manifest.to_json())
+        stream.flush()
+        os.fsync(stream.fileno())
+    sync_folder(partial)
+    partial.rename(final)
+    sync_folder(final.parent)
 
 
 def unwritable(path: Path, problem: Exception) -> HapError:

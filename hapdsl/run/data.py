@@ -190,6 +190,13 @@ class Made(_Whole):
         return made
 
 
+def skip(feed: Feed, first: int) -> None:
+    """Bring a feed to step `first`: an iterator has to be gone through, other sources know each step's batch."""
+    if isinstance(feed, Made):
+        for step in range(1, first):
+            feed.batch(step)
+
+
 def batch_size(graph: TrainingGraph) -> int:
     """The first dim that all inputs share, those without dims left out. Raises HapError HAP711 where they don't."""
     inputs = list(graph.of_kind("input"))

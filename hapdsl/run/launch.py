@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import connection
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -41,6 +41,12 @@ Message = tuple[int, dict[str, Any], Tensor | None]  # rank, header, tensor
 Work = Callable[..., None]  # (Reporter, *arguments), run on every rank with the process group up
 
 
+class Sink(Protocol):
+    """Where a rank reports to: `kind`, JSON values, and a tensor."""
+
+    def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None: ...
+
+
 class Reporter:
     """The way from a rank to who started it."""
 
@@ -49,7 +55,7 @@ class Reporter:
         self._lock = threading.Lock()  # the heart's thread may have last words
 
     def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None:
-        """Report something: `kind`, JSON values, and a tensor's bytes behind them."""
+        """As `Sink` says; of the tensor its bytes."""
         if os.getppid() != self._parent:
             raise SystemExit(1)  # nobody is there to read
         if tensor is not None:

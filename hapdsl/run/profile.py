@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from hapdsl.cluster.seen import Sample, Seen, packed, unpacked
 from hapdsl.run.backends import GLOO, Backend
-from hapdsl.run.launch import launch, outer_rank
+from hapdsl.run.launch import Sink, launch, outer_rank
 from hapdsl.run.measuring import Extent, begin, measure
 
 Progress = Callable[[int, int, float, str], None]  # points done, of how many, seconds left, what was measured last
-
-
-class Sink(Protocol):
-    def send(self, kind: str, tensor: torch.Tensor | None = None, **header: Any) -> None: ...
 
 
 @dataclass

@@ -18,7 +18,8 @@ from hapdsl.run.checkpoint import Checkpoint, find, steps
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.heartbeat import Lost
 from hapdsl.run.launch import outer_rank
-from hapdsl.run.train import RunResult, train
+from hapdsl.run.result import RunResult
+from hapdsl.run.train import train
 from hapdsl.standalone import standalone
 from hapdsl.virtual import plan_over
 from hapdsl.workbench import Workbench

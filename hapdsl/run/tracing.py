@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from hapdsl.run import levels
 from hapdsl.run.actions import Action, Store
 from hapdsl.run.distributed import Rank
+from hapdsl.run.launch import Sink
 
 Floats = NDArray[np.float64]
 STEPS = 5  # how many steps a trace holds at most: the last ones of a run
@@ -34,10 +35,6 @@ TRACED = (
     "finish",
 )  # actions that are an instruction's own, the same on all ranks
 ROUNDS = 7  # of barriers by which clocks of several machines are laid over each other
-
-
-class Sink(Protocol):
-    def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -2,98 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import os
-import statistics
 import time
-from collections.abc import Callable, Set
+from collections.abc import Set
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hapdsl.graph.program import Program, Value
-from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError, error
-from hapdsl.run import checkpoint_read, replicas
+from hapdsl.run import replicas
 from hapdsl.run.allocator import keep_freed_memory
+from hapdsl.run.alone import compare, train_alone
 from hapdsl.run.checkpoint import Checkpoint
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.course import Course, Passage, course, reserved
-from hapdsl.run.data import Feed, Made, open_feed
+from hapdsl.run.data import open_feed, skip
 from hapdsl.run.distributed import Rank
 from hapdsl.run.guarded import enter, guarded
 from hapdsl.run.how import How
-from hapdsl.run.initial import Initial, initial
-from hapdsl.run.launch import is_lost_peer, launch, outer_rank
+from hapdsl.run.initial import Initial
+from hapdsl.run.launch import Sink, is_lost_peer, launch, outer_rank
 from hapdsl.run.loading import batches
 from hapdsl.run.pieces import assemble, ranges, sizes
-from hapdsl.run.reference import Reference, advance
-from hapdsl.run.report import Line, Scalars, Told
-from hapdsl.run.threads import one_thread
-from hapdsl.run.tracing import Tracer, Traces, last, received
-
-Progress = Callable[[int, float], None]  # steps done, loss of the last one
-
-
-class Sink(Protocol):
-    """Where a rank reports to."""
-
-    def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None: ...
-
-
-@dataclass
-class RunResult:
-    """What a run gave. `step_s` is the median over steps, the first left out, of the slowest rank's seconds.
-
-    `loss_diff` is the largest difference of loss over the run to one process, `param_diff` the largest difference of a
-    parameter's element at the end; None where no such run was asked for. `final` holds parameters, buffers and state.
-    `loss` begins with step `first_step`, which isn't 1 in a run that goes on from a checkpoint. `grad_norm` is that of the last step,
-    `samples_s` the samples a second at the median step, `lines` the reports on the way (`hapdsl.run.report`).
-    """
-
-    steps: int
-    step_s: float
-    loss: list[float]
-    loss_diff: float | None = None
-    param_diff: float | None = None
-    reference_loss: list[float] | None = None
-    reference_step_s: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    final: dict[str, Tensor] = field(default_factory=dict)
-    first_step: int = 1
-    traces: Traces | None = None
-    grad_norm: float | None = None
-    samples_s: float | None = None
-    lines: list[dict[str, Any]] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        """The keys that `hapdsl run --json` prints; None for numbers that aren't finite."""
-        found: dict[str, Any] = {
-            "steps": self.steps,
-            "first_step": self.first_step,
-            "step_s": _finite(self.step_s),
-            "loss": [_finite(x) for x in self.loss],
-            "metrics": {n: _finite(x) for n, x in self.metrics.items()},
-            "grad_norm": None if self.grad_norm is None else _finite(self.grad_norm),
-            "samples_s": None if self.samples_s is None else _finite(self.samples_s),
-        }
-        drift = [{"step": line["step"], **d} for line in self.lines for d in line.get("drift", ())]
-        skipped = [line["skipped"] for line in self.lines if "skipped" in line]
-        found |= {"drift": drift} if drift else {}
-        found |= {"skipped": skipped[-1], "scale": self.lines[-1]["scale"]} if skipped else {}
-        if self.reference_loss is not None:
-            differences = {"loss_diff": self.loss_diff, "param_diff": self.param_diff}
-            found |= {n: None if x is None else _finite(x) for n, x in differences.items()}
-        return found
-
-
-def _finite(x: float) -> float | None:
-    return x if math.isfinite(x) else None
+from hapdsl.run.report import Scalars, Told
+from hapdsl.run.result import Gathered, Progress, RunResult
+from hapdsl.run.tracing import Tracer, last
 
 
 @dataclass(frozen=True)
@@ -159,7 +98,8 @@ def train(
     result = gathered.result(program, steps)
     result.first_step = on.first
     if reference:
-        _compare(result, program.graph, job)
+        alone = train_alone(program.graph, steps, data, seed, dtype, allow, on.start)
+        compare(result, alone, [t.name for t in program.graph.of_kind("param")])
     return result
 
 
@@ -204,57 +144,11 @@ def _under_torchrun(job: Job, gathered: Gathered, timeout_s: float) -> bool:
             raise
         reason = str(problem).splitlines()[0].rpartition("] ")[2].split(". ")[0]
         words = f"rank {dist.get_rank()} has lost another one: {reason}"
-        raise error("HAP720", words, help="what that one said, or torchrun says of it, is the cause", status=1) from None
+        raise error(
+            "HAP720", words, help="what that one said, or torchrun says of it, is the cause", status=1
+        ) from None
     finally:
         dist.destroy_process_group()
-
-
-class Gathered:
-    """Collects what the first rank reports; under torchrun it is that rank's sink itself."""
-
-    def __init__(self, progress: Progress | None, told: Told | None = None) -> None:
-        self.progress, self.told = progress, told
-        self.lines: list[dict[str, Any]] = []
-        self.header: dict[str, Any] = {}
-        self.final: dict[str, Tensor] = {}
-        self.traces: Traces | None = None
-
-    def send(self, kind: str, tensor: Tensor | None = None, **header: Any) -> None:
-        self.receive(0, {"kind": kind, **header}, tensor)
-
-    def receive(self, rank: int, header: dict[str, Any], tensor: Tensor | None) -> None:
-        match header["kind"]:
-            case "step":
-                line = Line(**header["line"])
-                self.lines.append(line.as_json())
-                if self.told is not None:
-                    self.told(line)
-                if self.progress is not None:
-                    self.progress(line.step, math.nan if line.loss is None else line.loss)
-            case "result":
-                self.header = header
-            case "trace":
-                assert tensor is not None
-                self.traces = received(header, tensor)
-            case "final":
-                assert tensor is not None
-                self.final[header["name"]] = tensor
-
-    def result(self, program: Program, steps: int) -> RunResult:
-        seconds = self.header["seconds"]
-        median = statistics.median(seconds[1:] or seconds)
-        samples = program.graph.undivided.batch_size
-        return RunResult(
-            steps,
-            median,
-            self.header["loss"],
-            metrics=self.header["metrics"],
-            final=self.final,
-            traces=self.traces,
-            grad_norm=self.header["grad_norm"],
-            samples_s=samples / median if samples is not None and median else None,
-            lines=self.lines,
-        )
 
 
 def work(sink: Sink, job: Job) -> None:
@@ -309,13 +203,6 @@ def work(sink: Sink, job: Job) -> None:
                 sink.send("final", whole, name=value.tensor)
 
 
-def skip(feed: Feed, first: int) -> None:
-    """Bring a feed to step `first`: an iterator has to be gone through, other sources know each step's batch."""
-    if isinstance(feed, Made):
-        for step in range(1, first):
-            feed.batch(step)
-
-
 def collect(rank: Rank, value: Value, local: Tensor) -> Tensor | None:
     """The global tensor of a value on the first rank, None on the others. Raises HapError HAP708 for replicas that differ."""
     local = local.cpu()
@@ -330,48 +217,3 @@ def collect(rank: Rank, value: Value, local: Tensor) -> Tensor | None:
             dist.recv(other, device)
         locals.append(other)
     return assemble(rank.program, value, locals, tolerance=1e-6)
-
-
-def train_alone(
-    graph: TrainingGraph,
-    steps: int,
-    data: str,
-    seed: int = 0,
-    dtype: torch.dtype | None = None,
-    allow: Set[str] = frozenset(),
-    resume: Checkpoint | None = None,
-) -> RunResult:
-    """Train the graph on this process, on one thread, with the reference executor, as `train` does on several."""
-    scalars = [n for n in graph.metrics if not graph.tensors[n].shape]
-    keep = {*([graph.loss] if graph.loss else []), *scalars, *graph.updates.values()}
-    executor = Reference(graph, dtype, seed, allow, keep)
-    feed = open_feed(data, graph, seed)
-    first = Course(resume, evaluates=not graph.updates).first
-    executor.clock.skipped = 0 if resume is None else int(resume.manifest.extra.get("skipped", 0))
-    held = initial(graph, seed, dtype) if resume is None else dict(checkpoint_read.tensors(resume))
-    skip(feed, first)
-    loss: list[float] = []
-    seconds: list[float] = []
-    made: dict[str, Tensor] = {}
-    with torch.no_grad(), one_thread():
-        for step in range(first, steps + 1):
-            batch = feed.batch(step)
-            start = time.perf_counter()
-            made = executor.step({**held, **batch}, step)
-            seconds.append(time.perf_counter() - start)
-            held = advance(graph, held, made)
-            if graph.loss:
-                loss.append(float(made[graph.loss]))
-    metrics = {n: float(made[n]) for n in scalars if n in made}
-    return RunResult(
-        steps, statistics.median(seconds[1:] or seconds), loss, metrics=metrics, final=held, first_step=first
-    )
-
-
-def _compare(result: RunResult, graph: TrainingGraph, job: Job) -> None:
-    alone = train_alone(graph, job.steps, job.data, job.seed, job.dtype, job.allow, job.course.start)
-    result.reference_loss, result.reference_step_s = alone.loss, alone.step_s
-    result.loss_diff = max((abs(a - b) for a, b in zip(result.loss, alone.loss, strict=True)), default=None)
-    params = [t.name for t in graph.of_kind("param") if t.name in result.final]
-    gaps = [(result.final[n].double() - alone.final[n].double()).abs().max() for n in params]
-    result.param_diff = float(max(gaps)) if gaps else None

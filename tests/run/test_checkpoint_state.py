@@ -13,9 +13,9 @@ from torch import nn
 
 from hapdsl.cli import main
 from hapdsl.importing.convert import import_module
+from hapdsl.run.alone import train_alone
 from hapdsl.run.checkpoint import find
 from hapdsl.run.initial import random_inputs
-from hapdsl.run.train import train_alone
 from hapdsl.workbench import Workbench
 
 

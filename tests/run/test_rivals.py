@@ -12,8 +12,8 @@ from benchmarks.emulate import MODELS as LARGE
 from benchmarks.emulate import SMALL, graph_of, interval
 from benchmarks.modules import MODELS
 from benchmarks.rivals import graph_rate, parts
+from hapdsl.run.alone import train_alone
 from hapdsl.run.initial import Initial, random_inputs
-from hapdsl.run.train import train_alone
 
 
 @pytest.mark.parametrize("model", MODELS)
