@@ -28,7 +28,7 @@ VERBS = {
     "profile": "Measure this cluster and write it down.",
     "import": "Make a model's text from a PyTorch module.",
     "expand": "Write a program over nodes as one over all their devices.",
-    "draw": "Draw a model or a program.",
+    "draw": "Draw a program, a model or a cluster; when a step does what.",
     "explore": "Open the explorer.",
     "lsp": "Serve editors: diagnostics, hover, definitions, renaming, fixes.",
     "explain": "Say what a diagnostic's code means.",

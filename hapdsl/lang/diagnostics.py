@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hapdsl.lang.nodes import NOWHERE, Span
 
@@ -74,8 +74,3 @@ class Report:
         """Raise everything found if any of it is an error."""
         if self.errors:
             raise HapError(*self._found, status=status)
-
-
-def at(diagnostic: Diagnostic, span: Span) -> Diagnostic:
-    """The same finding at another place, kept where it already has one."""
-    return diagnostic if diagnostic.span != NOWHERE else replace(diagnostic, span=span)

@@ -121,6 +121,9 @@ def test_draw_a_timeline(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
         (("--timeline", "overlap", "-o", tmp_path / "t.png"), "HAP814"),
         (("--timeline", "overlap", "--model", "tiny", "-o", tmp_path / "t.svg"), "HAP850"),
         (("--timeline", "never", "-o", tmp_path / "t.svg"), "HAP850"),
+        (("--model", "tiny", "--cluster", "box", "-o", tmp_path / "t.svg"), "HAP850"),
+        (("--cluster", "box", "--set", "n=2", "-o", tmp_path / "t.svg"), "HAP850"),
+        (("--model", "tiny", "--on", "box", "-o", tmp_path / "t.svg"), "HAP850"),
     ):
         found = hapdsl("draw", tiny, *arguments, "--json")
         assert (found.status, found.codes) == (2, [code])
