@@ -37,6 +37,9 @@ _EXTENTS: Mapping[str, tuple[Mapping[str, int], Mapping[str, Any]]] = {
     "conv2d": (_IMAGE, {"stride": 1, "pad": 1}),
     "conv2d_input_grad": (_IMAGE, {"height": 16, "width": 16, "stride": 1, "pad": 1}),
     "conv2d_weight_grad": (_IMAGE, {"kernel_height": 3, "kernel_width": 3, "stride": 1, "pad": 1}),
+    "conv_transpose2d": ({**_IMAGE, "kh": 2, "kw": 2}, {"stride": 2}),
+    "upsample_nearest2d": ({**_POOL, "factor": 2}, {"factor": 2}),
+    "upsample_nearest2d_grad": ({**_POOL, "factor": 2}, {"factor": 2}),
     "max_pool2d": (_POOL, {"kernel": 2, "stride": 2}),
     "max_pool2d_grad": (_POOL, {"kernel": 2, "stride": 2}),
     "avg_pool2d": (_POOL, {"kernel": 2, "stride": 2}),
@@ -48,6 +51,8 @@ _EXTENTS: Mapping[str, tuple[Mapping[str, int], Mapping[str, Any]]] = {
     "rotary": ({"s": 32, "e": 16}, {}),
     "causal_mask": ({"s": 32, "t": 32}, {}),
     "causal_mask_grad": ({"s": 32, "t": 32}, {}),
+    "lower_triangle": ({"s": 64, "t": 64}, {}),
+    "lower_triangle_grad": ({"m": 64 * 63 // 2}, {"size": 64}),
     "embedding": ({"v": 1024, "d": 64}, {}),
     "embedding_grad": ({"v": 1024, "d": 64}, {"rows": 1024}),
     "embedding_bag": ({"v": 1024, "d": 64, "k": 4}, {}),
@@ -235,7 +240,10 @@ SPEEDS = ("f32", "f64", "bf16", "f16")  # dtypes that devices compute in
 
 
 def ladder(decl: OpDecl, most: float, per_size: float, dtype: str = "f32") -> Iterator[Probe]:
-    """Probes of one operator from small to large: up to `most` bytes moved, each `per_size` times as large as the one before."""
+    """Probes of one operator from small to large: up to `most` bytes moved, each `per_size` times as large as the one before.
+
+    None at all where already one row moves far more than that: a rank has no memory for it.
+    """
     if decl.name in PRODUCTS:
         yield from _products(decl, most, per_size, dtype)
         return
@@ -245,7 +253,7 @@ def ladder(decl: OpDecl, most: float, per_size: float, dtype: str = "f32") -> It
     wanted, last = LEAST, 0
     while wanted <= most or last == 0:
         rows = max(1, round((wanted - one.moved) / (two.moved - one.moved)))
-        if rows != last and (found := probe(decl, rows, dtype)) is not None:
+        if rows != last and (found := probe(decl, rows, dtype)) is not None and found.moved <= 2 * most:
             yield found
         wanted, last = wanted * per_size, rows
 

@@ -167,6 +167,7 @@ def test_nearly_every_operator_can_be_measured() -> None:
         for by_flop in (True, False):
             sizes = [(p.flops, p.moved)[not by_flop] for p in ladder(decl, 2**18, 8.0) if p.by_flop == by_flop]
             assert sizes == sorted(set(sizes)), name
+        assert all(p.moved <= 2**20 for p in ladder(decl, 2**19, 8.0)), name
     assert {p.by_flop for p in ladder(standard()["matmul_tn"], 2**18, 8.0)} == {True, False}
 
 
