@@ -285,7 +285,7 @@ class _View:
 
     @cached_property
     def marginals(self) -> Marginals | None:
-        elimination = self.solved.pricing.elimination
+        elimination = self.solved.tables()
         return None if elimination is None else Marginals(elimination)
 
     @cached_property

@@ -22,7 +22,8 @@ from numpy.typing import ArrayLike
 
 from hapdsl.search.factors import Array, FactorGraph, TableStore
 
-# A bucket of more cells than this is minimised one value of its variable at a time, in the memory of its message.
+# A bucket of more cells than this is minimised one value of its variable at a time, so many cells of its message at a time:
+# beside the message hardly any memory is needed.
 WHOLE_CELLS = 1 << 16
 
 
@@ -139,34 +140,31 @@ class Kernel:
 
     def joined(self, value: int | None = None, extra: Array | None = None) -> Array:
         """The whole sum, or its slice at one value of v; `extra` is a table over the others, added to it."""
-        shape = self.shape if value is None else self.shape[1:]
-        tables = [p.aligned if value is None else p.aligned[min(value, p.aligned.shape[0] - 1)] for p in self.parts]
+        tables = self._tables(value)
         if extra is not None:
             tables.append(extra if value is not None else extra[None])
-        tables.sort(key=lambda t: t.size)
-        # Small tables go into larger ones that cover their axes; few additions then run over the full shape.
-        kept: list[Array] = []
-        for i, table in enumerate(tables):
-            for j in range(i + 1, len(tables)):
-                if all(a <= b for a, b in zip(table.shape, tables[j].shape, strict=True)):
-                    tables[j] = tables[j] + table
-                    break
-            else:
-                kept.append(table)
-        if not kept:
-            return np.zeros(shape)
-        total = kept[0]
-        for table in kept[1:]:
-            total = total + table
-        return total if total.shape == shape else np.broadcast_to(total, shape)
+        return _Sum(tables, self.shape if value is None else self.shape[1:])(tables)
+
+    def _tables(self, value: int | None) -> list[Array]:
+        """What is added up, or slices of it at one value of v; each broadcasts against the sum."""
+        if value is None:
+            return [p.aligned for p in self.parts]
+        return [p.aligned[min(value, p.aligned.shape[0] - 1)] for p in self.parts]
 
     def minimised(self) -> Array:
-        """The sum's minimum over v, shape the sizes of the others."""
+        """The sum's minimum over v, shape the sizes of the others; the caller's to change."""
         if math.prod(self.shape) <= WHOLE_CELLS:
             return np.asarray(self.joined().min(axis=0))
-        best = np.array(self.joined(0))
-        for value in range(1, self.shape[0]):
-            np.minimum(best, self.joined(value), out=best)
+        rest = self.shape[1:]
+        whole = next((k for k in range(len(rest)) if math.prod(rest[k:]) <= WHOLE_CELLS), len(rest))  # axes that are gone through one by one
+        best = np.empty(rest)
+        slices = [self._tables(value) for value in range(self.shape[0])]
+        add = _Sum(slices[0], rest)
+        for at in np.ndindex(rest[:whole]):
+            part = best[(*at, ...)]
+            for value, tables in enumerate(slices):
+                found = add([t[tuple(min(i, n - 1) for i, n in zip(at, t.shape, strict=False))] for t in tables], whole)
+                part[...] = found if not value else np.minimum(part, found)
         return best
 
     def downward(self, above: Array) -> tuple[Array, dict[int, Array]]:
@@ -190,6 +188,36 @@ class Kernel:
             beliefs = {i: np.stack(rows[i]) for i, _ in wanted}
         # Axes are ascending up to here; a message has its own order.
         return marginal, {i: beliefs[i].transpose(_ranks(axes)) for i, axes in wanted}
+
+
+class _Sum:
+    """How tables that broadcast against one shape are added up: small ones go into larger ones that cover their axes, and
+    few additions then run over the full shape. The order is the same for the whole and for any part of it, to the last bit."""
+
+    def __init__(self, tables: Sequence[Array], shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        order = sorted(range(len(tables)), key=lambda i: tables[i].size)
+        self.into: list[tuple[int, int]] = []
+        self.last: list[int] = []
+        for place, i in enumerate(order):
+            covers = (j for j in order[place + 1 :] if all(a <= b for a, b in zip(tables[i].shape, tables[j].shape, strict=True)))
+            j = next(covers, None)
+            if j is None:
+                self.last.append(i)
+            else:
+                self.into.append((i, j))
+
+    def __call__(self, tables: Sequence[Array], fixed: int = 0) -> Array:
+        """The sum of such tables, or of their parts with the first `fixed` axes taken away."""
+        shape, added = self.shape[fixed:], list(tables)
+        for i, j in self.into:
+            added[j] = added[j] + added[i]
+        if not self.last:
+            return np.zeros(shape)
+        total = added[self.last[0]]
+        for i in self.last[1:]:
+            total = total + added[i]
+        return total if total.shape == shape else np.broadcast_to(total, shape)
 
 
 def _ranks(axes: tuple[int, ...]) -> list[int]:
@@ -222,6 +250,11 @@ class Elimination:
     @property
     def feasible(self) -> bool:
         return math.isfinite(self.bound)
+
+    @property
+    def bytes(self) -> int:
+        """Of its tables."""
+        return sum(table.nbytes for table in self.store.tables)
 
     def best(self) -> tuple[int, ...]:
         """A cheapest assignment; of equal values the lowest. ValueError where nothing is allowed.
@@ -332,6 +365,7 @@ def _kernel(
     message_table = kernel.minimised()
     kernel.constant = float(message_table.min())
     if math.isfinite(kernel.constant):
-        message_table = message_table - kernel.constant
+        message_table = np.asarray(message_table)
+        message_table -= kernel.constant
     kernel.message = store.intern(message_table, fresh=True)
     return kernel

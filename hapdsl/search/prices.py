@@ -26,6 +26,9 @@ Assignment = tuple[int, ...]
 # Minimises the graph under prices: a proven lower bound, and a (nearly) cheapest assignment, None where there is none.
 Solve = Callable[[Array], tuple[float, Assignment | None]]
 
+# Tables of the best prices are kept beside those of the prices at hand up to so many bytes; larger ones are made anew in the end.
+BESIDE = 1 << 26
+
 # A graph so small (cells, and a thousand per variable for the handling) is also solved at every corner to begin with.
 CHEAP = 1e6
 
@@ -38,7 +41,7 @@ class Pricing:
     far as the cuts tell. `minimisers` are the distinct assignments seen, in the order they came. `solves` counts
     minimisations. `reason` is "converged", "iterations", "infeasible", "cutoff" or "cancelled"; or "linear program" where
     HiGHS gave up, which leaves the bound as it was. `elimination` is the solved graph at `prices`, for A* to go on
-    with (None where another `solve` was used).
+    with (None where another `solve` was used, or where it was cancelled and the tables are large).
     """
 
     prices: Array
@@ -156,18 +159,23 @@ def cutting_planes(
     """
     domain = _Domain(graph.components, groups, ceilings)
     kept: list[Elimination] = []
+    best_solved: Elimination | None = None
     plan = elimination_order
     if solve is None and plan is None:
         plan = order(graph)
 
     def by_elimination(prices: Array) -> tuple[float, Assignment | None]:
+        nonlocal best_solved
+        if best_solved is not None and best_solved.bytes > BESIDE:
+            best_solved = None
+        kept.clear()
         solved = eliminate(graph, prices, order=plan, max_cells=max_cells)
-        kept[:] = [solved]
+        kept.append(solved)
         return solved.bound, solved.best() if solved.feasible else None
 
     minimise = solve or by_elimination
     cuts: dict[Assignment, _Cut] = {}  # also the minimisers, in order
-    best_bound, best_prices, best_solved = -math.inf, domain.centre(), None
+    best_bound, best_prices = -math.inf, domain.centre()
     solves = 0
     ceiling = math.inf
 
@@ -184,6 +192,10 @@ def cutting_planes(
         return assignment is not None
 
     def result(reason: str) -> Pricing:
+        nonlocal best_solved
+        if solve is None and best_solved is None and reason != "cancelled":
+            kept.clear()
+            best_solved = eliminate(graph, best_prices, order=plan, max_cells=max_cells)
         return Pricing(best_prices, best_bound, ceiling, tuple(cuts), solves, reason, best_solved)
 
     first = [domain.centre(), *(domain.project(graph.checked_prices(s)) for s in starts)]

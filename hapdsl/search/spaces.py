@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
@@ -13,7 +13,7 @@ from hapdsl.cost.compute import compute_dtype
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.clock import Clock
-from hapdsl.search.eliminate import MAX_CELLS, TooWide, eliminate
+from hapdsl.search.eliminate import MAX_CELLS, Elimination, TooWide, eliminate
 from hapdsl.search.messages import SHARED, Buckets, Split
 from hapdsl.search.milp import by_milp
 from hapdsl.search.pairs import Pair, Pairs, shares_key
@@ -28,6 +28,7 @@ from hapdsl.theory.placements import R
 # Prices of memory that are tried at most to find one under which a program fits, and to lower it again.
 DEAR, HALVINGS = 6, 5
 Key = tuple[tuple[object, ...], tuple[str, ...], bool, str]  # shares, messages, memory, objective
+TABLES = 1 << 27  # bytes of solved tables that are kept for the spaces that were looked at last; others are made anew when they are needed
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 
 
@@ -38,7 +39,25 @@ class Solved:
     space: Space
     scheduler: Scheduler
     pricing: Pricing
+    by_tables: bool = True  # or by a mixed-integer program
     pairs: dict[tuple[int, ...], Pair] = field(default_factory=dict)
+    looked_at: int = 0  # when it was last, by a count
+
+    @property
+    def bytes(self) -> int:
+        """Of the tables that are at hand."""
+        return 0 if self.pricing.elimination is None else self.pricing.elimination.bytes
+
+    def let_go(self) -> None:
+        """Give up the tables: `tables` makes the same ones again."""
+        self.pricing = replace(self.pricing, elimination=None)
+
+    def tables(self) -> Elimination | None:
+        """The space solved at the best prices; None where it was too wide for tables."""
+        if self.by_tables and self.pricing.elimination is None:
+            again = eliminate(self.space.graph, self.pricing.prices, order=self.space.structure.order)
+            self.pricing = replace(self.pricing, elimination=again)
+        return self.pricing.elimination
 
     @cached_property
     def shares(self) -> Shares:
@@ -68,6 +87,7 @@ class Spaces:
         self.pairs, self.clock = pairs, clock
         self.structures: dict[tuple[tuple[str, ...], bool], Structure] = {}
         self.solved: dict[Key, Solved] = {}
+        self._looks = 0
         self.nodes = 0  # prefixes that A* looked at
         self.paid = False  # some space had a price on memory
 
@@ -150,18 +170,42 @@ class Spaces:
                 ceilings = dict.fromkeys(space.held, 20 * self.solve(shares, messages, False, objective).pricing.bound)
             late, best = self.clock.late, self.pairs.best
             cutoff = best.seconds if best is not None and objective == self.objective else np.inf
+            self._make_room()
+            by_tables = True
             try:
                 pricing = cutting_planes(
                     space.graph, groups, ceilings, elimination_order=structure.order, cancelled=late, cutoff=cutoff
                 )
             except TooWide:
+                by_tables = False
                 left = self.clock.left()
                 by = by_milp(space.graph, seconds=10.0 if left is None else max(1.0, min(10.0, left)))
                 pricing = cutting_planes(
                     space.graph, groups, ceilings, cancelled=late, solve=by, iterations=3, cutoff=cutoff
                 )
-            self.solved[key] = Solved(space, Scheduler(space.conversions), pricing)
-        return self.solved[key]
+            self.solved[key] = Solved(space, Scheduler(space.conversions), pricing, by_tables)
+        return self._looked_at(self.solved[key])
+
+    def _looked_at(self, solved: Solved) -> Solved:
+        self._looks += 1
+        solved.looked_at = self._looks
+        return solved
+
+    def _make_room(self) -> None:
+        """Give up the tables that were not looked at for longest, until the others come to TABLES at most."""
+        total = 0
+        for solved in sorted(self.solved.values(), key=lambda s: -s.looked_at):
+            total += solved.bytes
+            if total > TABLES:
+                total -= solved.bytes
+                solved.let_go()
+
+    def tables(self, solved: Solved) -> Elimination | None:
+        """The tables of a solved space, made anew where they had to go."""
+        self._looked_at(solved)
+        if solved.by_tables and solved.pricing.elimination is None:
+            self._make_room()
+        return solved.tables()
 
     def _like(self, key: Key) -> Space | None:
         """A space under the same shares in which everything has the same price: the same messages are counted by parts there."""
@@ -191,7 +235,7 @@ class Spaces:
         Prices follow the duals; where nothing fits so, they lie on all moments alike. Cost: DEAR + HALVINGS eliminations, or twice that.
         """
         pricing, space = solved.pricing, solved.space
-        if pricing.elimination is None or not pricing.elimination.feasible:
+        if not solved.by_tables or not np.isfinite(pricing.bound):
             return []
         graded = Space(
             self.training, space.layout, self.cluster, None, space.objective, space.structure, True, graded=True
@@ -221,7 +265,7 @@ class Spaces:
 
         Returns a better pair (None where nothing better comes up) and a bound for these shares.
         """
-        elimination = solved.pricing.elimination
+        elimination = self.tables(solved)
         if elimination is None or not elimination.feasible:
             return None, solved.pricing.bound
         incumbent = None
