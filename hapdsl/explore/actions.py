@@ -23,7 +23,7 @@ class Action:
     @property
     def shown_keys(self) -> str:
         """The keys in words, for help and palette."""
-        return ", ".join(map(in_words, (*self.keys, *self.plain)))
+        return ", ".join(dict.fromkeys(map(in_words, (*self.keys, *self.plain))))
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -45,6 +45,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("previous_problem", "Previous problem", "Go to the one before", "Edit", ("shift+f8",)),
     Action("fix", "Fix", "Do what the diagnostic of the line proposes, where that can be done by itself", "Edit", ("f10",), ("f",)),
     Action("unroll", "Roll or unroll layers", "Write the layers of a repeat out, or roll them again", "Edit", ("ctrl+l",), ("l",)),
+    Action("fold", "Fold", "Show the block around the cursor as one line with all that it costs, or whole again", "Edit", ("ctrl+@", "ctrl+space"), ("z",)),
+    Action("fold_layers", "Fold all layers", "Fold everything that is rolled, or unfold all", "Edit", (), ("Z",)),
     Action("find", "Find", "Search the text as you type", "Move", ("ctrl+g",), ("slash",)),
     Action("next_match", "Next place", "The next place of the search; without a search the next problem", "Move", (), ("n",)),
     Action("previous_match", "Previous place", "The one before", "Move", (), ("N",)),
@@ -84,9 +86,12 @@ EDITOR_KEYS: tuple[tuple[str, str], ...] = (
     ("ctrl+x, c, v", "cut, copy, paste"),
     ("ctrl+w, u, k", "delete a word, to the start, to the end of the line"),
     ("tab", "indent"),
+    ("click on a line's number", "folds the block that begins there, or unfolds it"),
 )
 
 
 def in_words(key: str) -> str:
     """A key as people write it."""
-    return {"question_mark": "?", "colon": ":", "escape": "esc", "full_stop": ".", "slash": "/"}.get(key, key)
+    # Terminals send the same for ctrl+space and ctrl+@; some say which.
+    words = {"ctrl+@": "ctrl+space", "question_mark": "?", "colon": ":", "escape": "esc", "full_stop": ".", "slash": "/"}
+    return words.get(key, key)

@@ -143,6 +143,19 @@ class Going(Editing, Looking):
                     return
         self.tell("there is no fix for this line that can be made by itself; its help says what to do")
 
+    def action_fold(self) -> None:
+        """The block around the cursor is one line, or whole again."""
+        self.show_view("texts", focus=self.view != "texts")
+        if not self.editor.toggle_fold():
+            self.tell("there is no block around the cursor")
+
+    def action_fold_layers(self) -> None:
+        """Everything that is rolled is one line each, or all is whole again."""
+        self.show_view("texts", focus=self.view != "texts")
+        count = self.editor.fold_layers()
+        if count is None:
+            self.tell("nothing is rolled here; ctrl+space folds the block around the cursor")
+
     def action_unroll(self) -> None:
         """Write the layers of the program out, or roll them again."""
         subject = self.subject()

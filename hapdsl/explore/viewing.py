@@ -28,7 +28,10 @@ class Viewing(Filing):
         if self.work.cancel() or self.stop_run() or self.work.give_up():
             self.refresh_all()
         elif self.view not in (PROGRAM, SUMMARY):
-            self.show_view(PROGRAM)
+            # To where the view was called from: a plain key that comes next isn't typed into a program by surprise.
+            self.show_view(PROGRAM, focus=self.typing)
+            if not self.typing:
+                self.query_one(PlanList).focus()
         else:
             self.query_one(PlanList).focus()
 

@@ -17,6 +17,8 @@ from hapdsl.explore.app import ExploreApp, session_of
 from hapdsl.explore.desk import Desk
 from hapdsl.explore.service import answer
 from hapdsl.explore.workers import Answered, Died, Object
+from hapdsl.lang.amounts import in_seconds
+from hapdsl.workbench import Workbench
 
 FILES = Path(__file__).parent / "files"
 
@@ -64,6 +66,16 @@ def small(tmp_path: Path) -> Path:
     return Path(shutil.copy(FILES / "small.hap", tmp_path / "small.hap"))
 
 
+def prices(path: Path, name: str = "mixed") -> tuple[str, dict[int, str]]:
+    """What the cost model says of a program, as the screen writes it: the step, and each line by its number."""
+    bench = Workbench(path)
+    checked, _, cost = bench.cost(bench.program(name))
+    lines: dict[int, float] = {}
+    for k, instruction in enumerate(checked.program.instructions):
+        lines[instruction.span.line] = lines.get(instruction.span.line, 0.0) + float(cost.per_instruction_s[k].max())
+    return in_seconds(cost.sync_s), {line: in_seconds(seconds) for line, seconds in lines.items() if seconds > 0}
+
+
 @asynccontextmanager
 async def opened(path: Path, size: tuple[int, int] = (80, 24), **options: Any) -> AsyncIterator[tuple[ExploreApp, Pilot[int]]]:
     """The application on a file, once it has settled."""
@@ -89,9 +101,9 @@ async def settled(app: ExploreApp, pilot: Pilot[int], until: Callable[[], bool] 
     raise AssertionError(f"still busy: checks {app.work.checks.flying} {app.work.checks.waiting}, search {app.session.searching!r} {app.work.outcome!r}")
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
+def run(work: Coroutine[Any, Any, None], seconds: float = 110) -> None:
     """Run one test's coroutine."""
-    asyncio.run(asyncio.wait_for(work, 110))
+    asyncio.run(asyncio.wait_for(work, seconds))
 
 
 def on_screen(app: ExploreApp) -> str:

@@ -1,27 +1,35 @@
-"""Pictures of the screens. `pytest --snapshot-update` makes them again; look at them before committing."""
+"""Pictures of the screens, as characters and colours, at three sizes. `pytest --snapshot-update` makes them again; look at them before committing."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.style import Style
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from hapdsl.explore.analyse import analyse
 from hapdsl.explore.app import ExploreApp
+from hapdsl.explore.log import Log
 from hapdsl.explore.protocol import analysis_from
-from hapdsl.explore.state import BASELINES, SYNTHESISED, Document, Plan, Session
+from hapdsl.explore.state import BASELINE, BASELINES, SYNTHESISED, Document, Plan, Session
+from hapdsl.explore.widgets.timeline import Timeline
 from hapdsl.explore.workers import Object
 
-from .conftest import FILES, Local, settled
+from .conftest import FILES, Local, run, settled
 
-SIZES = {"small": (80, 24), "wide": (150, 42)}
+SIZES = {"small": (80, 24), "middle": (120, 40), "wide": (200, 60)}
 TEXT = (FILES / "small.hap").read_text()
+COSTS, MULTIPLY = 28, 31  # lines of it
 
 
 ANSWERS = FILES / "answers.json"
@@ -68,11 +76,63 @@ def recorded(request: pytest.FixtureRequest) -> Iterator[None]:
         ANSWERS.write_text(json.dumps(Recorded.answers, sort_keys=True) + "\n")
 
 
-@pytest.fixture(autouse=True)
-def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that is open exists: the application looks every few seconds, and says so where it has gone."""
-    (tmp_path / "small.hap").write_text(TEXT)
-    monkeypatch.chdir(tmp_path)
+class Screen(SingleFileSnapshotExtension):
+    """One text file a picture."""
+
+    _file_extension = "txt"
+    _write_mode = WriteMode.TEXT
+
+    def serialize(self, data: Any, **_: Any) -> str:
+        return str(data)
+
+
+def picture(app: ExploreApp) -> str:
+    """What is on the screen: the characters; the styles by letters, with how many cells of each; what the letters mean."""
+    letters: dict[str, str] = {}
+    rows, styles = [], []
+    for strip in app.screen._compositor.render_strips():
+        runs: list[tuple[str, int]] = []
+        for segment in strip:
+            letter = letters.setdefault(str((segment.style or Style()).without_color + _colours(segment.style)), chr(ord("A") + len(letters)))
+            count = segment.cell_length + (runs.pop()[1] if runs and runs[-1][0] == letter else 0)
+            runs.append((letter, count))
+        rows.append("".join(s.text for s in strip).rstrip())
+        styles.append(" ".join(f"{n}{letter}" for letter, n in runs))
+    return "\n".join([*rows, "", *styles, "", *(f"{letter} {style}" for style, letter in letters.items()), ""])
+
+
+def _colours(style: Style | None) -> Style:
+    return Style(color=style.color, bgcolor=style.bgcolor) if style is not None else Style()
+
+
+@asynccontextmanager
+async def standing(size: tuple[int, int], folder: Path) -> AsyncIterator[tuple[ExploreApp, Pilot[int]]]:
+    """The small file with a plan, a baseline and a search that are always the same; nothing blinks or slides."""
+    file = folder / "small.hap"
+    file.write_text(TEXT)  # the application looks every few seconds, and says so where it has gone
+    session = Session()
+    session.open(Document("file", TEXT, path=Path(file.name), saved=TEXT))
+    app = ExploreApp(session, connect=Recorded, search=False)
+    app.animation_level, app.haste = "none", 0.05
+    app.work.log = Log(clock=iter([0.0, 0.5, 1.0, 2.0, 2.0]).__next__)
+    app.work.log.note("baselines", 1.5e-3, None)
+    app.work.log.note("programs", 1.2e-3, 1.0e-3)
+    app.work.log.proven({"bound_s": 1.09e-3, "gap": 0.0061, "nodes": 12, "scope": "these shares"})
+    app.work.log.ended, app.work.outcome = 2.5, "done"
+    async with app.run_test(size=size) as pilot:
+        app.theme = "textual-dark"
+        app.editor.cursor_blink = False
+        await settled(app, pilot)
+        for name, gap in (("mlp_plan", 0.0061), ("dp_even", None)):
+            text = TEXT.replace("program mixed", f"program {name}").replace("grouped", "grouped" if gap else "padded")
+            document = session.open(Document(name, text, suggested=Path(f"mlp.{name}.hap")))
+            origin = SYNTHESISED if gap is not None else BASELINE
+            session.put(Plan(name, name, origin, BASELINES.get(name, name), 1.09e-3 if gap else None, gap, "these shares"))
+            session.accept(name, analysis_from(analysed(text, document.name), document.version))
+            session.plans.pop((name, "open"))
+        app.refresh_all()
+        await settled(app, pilot)
+        yield app, pilot
 
 
 def analysed(text: str, path: str) -> Object:
@@ -83,100 +143,75 @@ def analysed(text: str, path: str) -> Object:
     return Recorded.answers[key][0]
 
 
-def app(**options: Any) -> ExploreApp:
-    """The small file, named as on every machine, with a plan and a baseline that are always the same."""
-    session = Session()
-    session.open(Document("file", TEXT, path=Path("small.hap"), saved=TEXT))
-    found = ExploreApp(session, connect=Recorded, search=False, **{"summary": False, **options})
-    found.animation_level = "none"
+async def shots(size: tuple[int, int], folder: Path) -> dict[str, str]:
+    """One session of a person who looks at everything; a picture of each screen."""
+    found: dict[str, str] = {}
+    async with standing(size, folder) as (app, pilot):
+
+        async def shot(name: str) -> None:
+            for box in app.screen.query(Input):
+                box.cursor_blink = False
+            await settled(app, pilot)
+            app.clear_notifications()
+            await pilot.pause()
+            found[name] = picture(app)
+
+        async def pressing(name: str, *keys: str) -> None:
+            await pilot.press("escape", *keys)
+            await shot(name)
+
+        await settled(app, pilot, lambda: bool(app.facts))
+        await shot("summary")
+        await pilot.press("enter")
+        app.editor.go_to(COSTS)
+        await settled(app, pilot, lambda: app.line_facts is not None and app.line_facts[0][3] == COSTS)
+        if size[0] >= 140:
+            await settled(app, pilot, lambda: app.asked is not None and app.asked[1].done)
+        await shot("program")
+        await pressing("folded", "z")
+        app.action_toggle_dark()
+        await shot("folded light")
+        app.action_toggle_dark()
+        await pilot.press("z")
+        app.editor.go_to(MULTIPLY)
+        await pilot.press("4")
+        await settled(app, pilot, lambda: app.asked is not None and app.asked[0][3] == "z" and app.asked[1].done)
+        await shot("alternatives")
+        await pilot.press("3")
+        for name, key in (("shares", "h"), ("compare", "d"), ("what if", "w"), ("search", "v")):
+            await pressing(name, key)
+            await pilot.press("escape")
+            assert app.view == "texts" and app.editor.text == TEXT  # nothing was typed into it
+        for name, key in (("help", "f1"), ("palette", "ctrl+p")):
+            await pressing(name, key)
+            await pilot.press("escape")
+        app.query_one(Timeline).display = False
+        await pressing("timeline", "t")
+        await pilot.press("t", "ctrl+g", *"relu_")
+        await shot("find")
+        await pilot.press("escape")
+        assert app.focused is app.editor and app.editor.text == TEXT
+        app.editor.go_to(MULTIPLY, 35)
+        await settled(app, pilot)  # it is where it scrolls to before what is wrong takes a part of its height
+        await pilot.press("left_parenthesis")
+        await shot("broken")
+        await pilot.press("ctrl+q")
+        await shot("quit")
+        await pilot.press("escape", "ctrl+z")
+        app.editor.put(TEXT.replace("z@S(0)       = matmul(h@S(0), w2@R)", "z@S(0)       = matmul(h@S(0), w2@S(0))"))
+        await shot("unprovable")
     return found
 
 
-def frozen(then: Callable[[ExploreApp, Pilot[int]], Any] | None = None, dark: bool = True) -> Callable[[Pilot[int]], Any]:
-    async def before(pilot: Pilot[int]) -> None:
-        it = pilot.app
-        assert isinstance(it, ExploreApp)
-        it.haste = 0.05
-        it.theme = "textual-dark" if dark else "textual-light"
-        it.editor.cursor_blink = False
-        await settled(it, pilot)
-        for name, gap in (("mlp_plan", 0.0061), ("dp_even", None)):
-            key, text = name, TEXT.replace("program mixed", f"program {name}")
-            document = it.session.open(Document(key, text, suggested=Path(f"mlp.{name}.hap")))
-            origin = SYNTHESISED if gap is not None else "baseline"
-            it.session.put(Plan(key, name, origin, BASELINES.get(name, name), 1.09e-3 if gap else None, gap, "these shares"))
-            it.session.accept(key, analysis_from(analysed(text, document.name), document.version))
-            it.session.plans.pop((key, "open"))
-        it.refresh_all()
-        if then is not None:
-            await then(it, pilot)
-            await settled(it, pilot)
-        await pilot.pause(0.1)
-
-    return before
-
-
-async def broken(it: ExploreApp, pilot: Pilot[int]) -> None:
-    it.editor.go_to(31, 35)
-    await settled(it, pilot)  # it is where it scrolls to before what is wrong takes a part of its height
-    await pilot.press("left_parenthesis")
-    await settled(it, pilot)
-
-
-async def unprovable(it: ExploreApp, pilot: Pilot[int]) -> None:
-    it.editor.put(TEXT.replace("z@S(0)       = matmul(h@S(0), w2@R)", "z@S(0)       = matmul(h@S(0), w2@S(0))"))
-    it.editor.go_to(31)
-
-
-async def at_a_cost(it: ExploreApp, pilot: Pilot[int]) -> None:
-    it.editor.go_to(28)
-    await settled(it, pilot, lambda: it.line_facts is not None and it.line_facts[0][3] == 28)
-    if it.size.width > 140:
-        await settled(it, pilot, lambda: it.asked is not None and it.asked[1].done)
-
-
-async def help_(it: ExploreApp, pilot: Pilot[int]) -> None:
-    await pilot.press("f1")
-
-
-async def quitting(it: ExploreApp, pilot: Pilot[int]) -> None:
-    it.editor.go_to(1)
-    await pilot.press("#")
-    await settled(it, pilot)
-    await pilot.press("ctrl+q")
-
-
+@pytest.mark.timeout(300)  # sixteen screens: some eight seconds, but of a machine that may have much else to do
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(
-    ("name", "then", "dark"),
-    [
-        ("cost", at_a_cost, True), ("broken", broken, True),
-        ("unprovable", unprovable, True), ("help", help_, True), ("quit", quitting, True),
-    ],
-)  # fmt: skip
-def test_screens(snap_compare: Any, size: str, name: str, then: Any, dark: bool) -> None:
-    assert snap_compare(app(), terminal_size=SIZES[size], run_before=frozen(then, dark))
+def test_screens(snapshot: SnapshotAssertion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+    monkeypatch.chdir(tmp_path)  # the file is called the same everywhere
+    found: dict[str, str] = {}
 
+    async def work() -> None:
+        found.update(await shots(SIZES[size], tmp_path))
 
-def pressing(*keys: str) -> Callable[[ExploreApp, Pilot[int]], Any]:
-    async def then(it: ExploreApp, pilot: Pilot[int]) -> None:
-        await pilot.press("escape", *keys)
-
-    return then
-
-
-async def other_choices(it: ExploreApp, pilot: Pilot[int]) -> None:
-    it.editor.go_to(31)
-    await settled(it, pilot, lambda: it.asked is not None and it.asked[1].done)
-
-
-@pytest.mark.parametrize(
-    ("name", "then", "size", "summary"),
-    [
-        ("summary", None, "small", True), ("summary", None, "wide", True), ("alternatives", other_choices, "wide", False),
-        ("compare", pressing("d"), "wide", False), ("compare", pressing("d"), "small", False),
-        ("shares", pressing("h"), "wide", False), ("timeline", pressing("t"), "small", False),
-    ],
-)  # fmt: skip
-def test_views(snap_compare: Any, size: str, name: str, then: Any, summary: bool) -> None:
-    assert snap_compare(app(summary=summary), terminal_size=SIZES[size], run_before=frozen(then))
+    run(work(), 280)
+    for name, seen in found.items():
+        assert seen == snapshot(name=name, extension_class=Screen)

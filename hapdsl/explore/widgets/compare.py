@@ -76,7 +76,7 @@ class Compare(VerticalScroll, can_focus=True):
                 table.add_row(Text(mark), Text(plan["trouble"], self._style("less")))
                 continue
             base = first.get("sync_s")
-            against = "" if k == 0 or not base else f" ({(plan['sync_s'] / base - 1) * 100:+.1f} %)"
+            against = "" if k == 0 or not base else f" ({round((plan['sync_s'] / base - 1) * 100, 1) + 0.0:+.1f} %)"
             style = "bold" if k in (0, self.other + 1) else ""
             memory = max(plan["memory"], default=0)
             cells = [mark, f"{plan['name']} on {plan['cluster']}", in_seconds(plan["sync_s"]) + against, in_seconds(plan["overlap_s"]), in_seconds(plan["communication_s"]),

@@ -12,15 +12,20 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.document._document import Document, EditResult, Location, Selection
+from textual.document._document_navigator import DocumentNavigator
 from textual.document._wrapped_document import WrappedDocument
+from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import TextArea
 from textual.widgets.text_area import TextAreaTheme
 
+from hapdsl.explore.blocks import changed, repeats
 from hapdsl.explore.highlight import DARK, LIGHT, spans
 from hapdsl.explore.state import Finding, LineCost
+from hapdsl.explore.widgets.folds import Folded, Steps
 from hapdsl.lang.amounts import in_seconds
 
 _STYLES = {dark: {kind: Style.parse(style) for kind, style in (DARK if dark else LIGHT).items()} for dark in (True, False)}
@@ -31,18 +36,12 @@ _WRONG = {
 
 # The line with the cursor keeps the colours of its words: only its background differs.
 _CURSOR_LINE = {True: "#2b2f36", False: "#c9ced6"}
-
-
-class Flat(WrappedDocument):
-    """A document without wrapping: as high as it has lines. The original adds all lines up for each line that is drawn."""
-
-    @property
-    def height(self) -> int:
-        return self.document.line_count
+_QUIET = {True: Style.parse("#8b949e"), False: Style.parse("#6e7781")}
+_CLOSED, _OPEN = "▸", "▾"
 
 
 class ProgramEditor(TextArea, inherit_bindings=False):
-    """A text area that colours the language and underlines what is wrong. F6 and F7 are the application's."""
+    """A text area that colours the language, underlines what is wrong and folds blocks. F6 and F7 are the application's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in ("f6", "f7"))]
 
@@ -55,13 +54,29 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         for dark, shade in _CURSOR_LINE.items():
             self.register_theme(TextAreaTheme(f"hap-{dark}", cursor_line_style=Style(bgcolor=shade)))
 
+    # TextArea makes both of these for each document that is loaded; ours take their places.
+
+    folded: Folded
+    _steps: Steps
+
     @property
     def wrapped_document(self) -> WrappedDocument:
-        return self._flat
+        return self.folded
 
     @wrapped_document.setter
     def wrapped_document(self, value: WrappedDocument) -> None:
-        self._flat = value if isinstance(value, Flat) else Flat(value.document, tab_width=value._tab_width)
+        fresh = Folded(value.document, tab_width=value._tab_width)
+        if hasattr(self, "folded"):
+            fresh.adopt(self.folded)
+        self.folded = fresh
+
+    @property
+    def navigator(self) -> DocumentNavigator:
+        return self._steps
+
+    @navigator.setter
+    def navigator(self, value: DocumentNavigator) -> None:
+        self._steps = Steps(self.folded)
 
     def on_mount(self) -> None:
         self.recolour()
@@ -87,7 +102,14 @@ class ProgramEditor(TextArea, inherit_bindings=False):
             if start >= len(text):
                 start = max(0, len(text) - 1)
             text.stylize(_WRONG[dark, mark.is_error], start, max(end, start + 1))
+        if line_index in self.folded.folds:
+            text.append(self._rest(line_index), _QUIET[dark])
         return text
+
+    def _rest(self, row: int) -> str:
+        """What stands for the rows that a fold hides, behind the one that opens it."""
+        count = self.folded.last(row) - row
+        return f" … }}  {count} line{'s' * (count > 1)}"
 
     def mark(self, findings: Sequence[Finding]) -> None:
         """Underline these, and nothing else."""
@@ -112,14 +134,116 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         self.move_cursor((row, min(max(0, column - 1), len(self.document.get_line(row)))))
         if top:
             # Once the panes have their sizes: before that there may be nothing to scroll in.
-            self.call_after_refresh(self.scroll_to, y=max(0, row - 1), x=0, animate=False, force=True)
+            self.call_after_refresh(self._scroll_to_row, row)
+
+    def _scroll_to_row(self, row: int) -> None:
+        self.scroll_to(y=max(0, self.folded.y_of(row) - 1), x=0, animate=False, force=True)
 
     def put(self, text: str) -> None:
-        """Replace the whole text as one edit that can be undone; the cursor keeps its line."""
+        """Replace what differs from a text as one edit that can be undone; the cursor keeps its line."""
         row, column = self.cursor_location
-        last = self.document.line_count - 1
-        self.replace(text, (0, 0), (last, len(self.document.get_line(last))), maintain_selection_offset=False)
+        before, after = self.document.lines, Document(text).lines
+        head, last, by = changed(before, after)
+        if head == last == last + by:
+            return
+        if head == last or head == last + by:  # lines are taken away, or put in: with one beside them
+            head, last = (head - 1, last) if head else (head, last + 1)
+        self.replace("\n".join(after[head : last + by]), (head, 0), (last - 1, len(before[last - 1])), maintain_selection_offset=True)
         self.go_to(row + 1, column + 1)
+
+    # -- folding -------------------------------------------------------------------------
+
+    class FoldsChanged(Message):
+        """Other lines are shown than before."""
+
+    def toggle_fold(self, row: int | None = None) -> bool:
+        """Fold or unfold the innermost block around a row, the cursor's if none is said; False where there is no block."""
+        first = self.folded.around(self.cursor_location[0] if row is None else row)
+        if first is None:
+            return False
+        self._fold(self.folded.folds ^ {first})
+        return True
+
+    def fold_layers(self) -> int | None:
+        """Fold everything that is rolled, or unfold all where that is folded; how many are folded now, None where nothing is rolled."""
+        layers = set(repeats(self.document.lines, self.folded.blocks))
+        if not layers and not self.folded.folds:
+            return None
+        opened = not layers - self.folded.folds
+        self._fold(set() if opened else self.folded.folds | layers)
+        return 0 if opened else len(layers)
+
+    def _fold(self, folds: set[int]) -> None:
+        row, column = self.cursor_location
+        outside = min((r for r in folds if r < row <= self.folded.blocks.get(r, r)), default=None)
+        if outside is not None:  # before it is hidden, or it would be opened again
+            self.move_cursor((outside, min(column, len(self.document.get_line(outside)))))
+        self.folded.fold(folds)
+        self._folds_changed()
+
+    def _folds_changed(self) -> None:
+        self.notify_style_update()  # what was drawn was drawn for other lines
+        self._refresh_size()
+        self.scroll_cursor_visible()
+        self.refresh()
+        self.post_message(self.FoldsChanged())
+
+    def watch_selection(self, before: Selection, now: Selection) -> None:
+        """Nobody's cursor is where it can't be seen."""
+        holding = self.folded.holding(now.end[0])
+        if holding:
+            self.folded.fold(self.folded.folds - holding)
+            self._folds_changed()
+        elif self.folded.folds:
+            self._line_cache.clear()  # its keys take lines of the screen for rows of the text
+
+    def _refresh_size(self) -> None:
+        """As high as there is something to show."""
+        width, _ = self.document.get_size(self.indent_width)
+        more = max((len(self._rest(r)) for r in self.folded.folds), default=0)
+        self.virtual_size = Size(width + more + self.gutter_width + 1, self.folded.height)
+        self._refresh_scrollbars()
+
+    def render_line(self, y: int) -> Strip:
+        """A line of TextArea's, with a mark between its number and its text where a block begins."""
+        strip = super().render_line(y)
+        row = self.folded.row_at(y + self.scroll_offset.y)
+        if row is None or row not in self.folded.blocks:
+            return strip
+        at = self.gutter_width - 2
+        sign = Strip([Segment(_CLOSED if row in self.folded.folds else _OPEN, _QUIET[self.app.current_theme.dark])])
+        under = next((s.style for s in strip.crop(at, at + 1) if s.style is not None), Style())
+        return Strip.join([strip.crop(0, at), sign.apply_style(under), strip.crop(at + 1)])
+
+    async def on_mouse_down(self, event: events.MouseDown) -> None:
+        """A click on the number of a line that begins a block folds it; one behind a folded line unfolds it."""
+        row = self.folded.row_at(event.y - self.gutter.top + self.scroll_offset.y)
+        if row is None or row not in self.folded.blocks:
+            return
+        x = event.x - self.gutter.left - self.gutter_width
+        end = self.get_column_width(row, len(self.document.get_line(row)))
+        if x < 0 or (row in self.folded.folds and x + self.scroll_offset.x > end):
+            event.stop()
+            event.prevent_default()
+            self.toggle_fold(row)
+
+    # Keys never delete what isn't seen: first it is shown.
+
+    def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
+        first, last = sorted((start[0], end[0]))
+        unseen = {r for r in self.folded.folds if r < last and self.folded.last(r) >= first}
+        if unseen and self.selection.is_empty and first != last:
+            self.folded.fold(self.folded.folds - unseen)
+            self._folds_changed()
+            return None
+        return super()._delete_via_keyboard(start, end)
+
+    def _delete_cursor_line(self) -> EditResult | None:
+        """A folded line is all that it stands for."""
+        row, _ = self.cursor_location
+        if self.selection.is_empty and row in self.folded.folds:
+            return self.delete((row, 0), (self.folded.last(row) + 1, 0), maintain_selection_offset=False)
+        return super()._delete_cursor_line()
 
 
 class CostMargin(Widget):
@@ -149,21 +273,22 @@ class CostMargin(Widget):
 
     def render_line(self, y: int) -> Strip:
         base = self.rich_style
-        line = self.editor.scroll_offset.y + y + 1
-        if y >= self.editor.scrollable_content_region.height or line > self.editor.document.line_count:
+        row = self.editor.folded.row_at(self.editor.scroll_offset.y + y)
+        if y >= self.editor.scrollable_content_region.height or row is None:
             return Strip.blank(self.size.width, base)
-        marks = self.marks.get(line)
+        lines = range(row + 1, self.editor.folded.last(row) + 2)  # more than one where it is folded
+        marks = [m for line in lines for m in self.marks.get(line, ())]
         dark = self.app.current_theme.dark
         sign, sign_style = "  ", base
         if marks:
             error = any(m.is_error for m in marks)
             sign, sign_style = ("✗ " if error else "! "), base + _WRONG[dark, error] + Style(underline=False, bold=True)
-        cost = self.costs.get(line)
-        words = in_seconds(cost.seconds) if cost is not None and cost.seconds > 0 else ""
-        style = base + self._shade(cost.seconds if cost is not None else 0.0, line in self.old, dark)
+        seconds = sum(self.costs[line].seconds for line in lines if line in self.costs)
+        words = in_seconds(seconds) if seconds > 0 else ""
+        style = base + self._shade(seconds, any(line in self.old for line in lines), dark)
         parts = [Segment(sign, sign_style), Segment(f"{words:>8} ", style)]
         if self.ran:
-            ran = self.ran.get(line, 0.0)
+            ran = sum(self.ran.get(line, 0.0) for line in lines)
             parts.append(Segment(f"{f'ran {in_seconds(ran)}' if ran > 0 else '':>13} ", base + self._shade(ran, False, dark)))
         return Strip(parts).adjust_cell_length(self.size.width, base)
 
@@ -198,3 +323,6 @@ class TextPane(Horizontal):
     def compose(self) -> ComposeResult:
         yield self.editor
         yield self.margin
+
+    def on_program_editor_folds_changed(self) -> None:
+        self.margin.refresh()
