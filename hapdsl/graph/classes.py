@@ -68,7 +68,9 @@ def _tie_operators(nodes: Sequence[DraftNode], extents: Mapping[Dim, int], lengt
                 if major.isdigit():
                     continue
                 lengths[member] = math.gcd(lengths.get(member, 0), instance.extents[major])
-                ties.union(first.setdefault(major, member), member)
+                head = first.setdefault(major, member)
+                if head is not member:  # most indices stand in few tensors, and a union costs
+                    ties.union(head, member)
 
 
 def _tie_symbols(tensors: Sequence[Draft], extents: Mapping[Dim, int], ties: UnionFind) -> dict[Dim, str]:
