@@ -27,6 +27,7 @@ from benchmarks.emulate import (
     MODELS,
     RESULTS,
     SMALL,
+    extent,
     forgotten,
     into_page,
     measured,
@@ -48,7 +49,6 @@ from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial, random_inputs
-from hapdsl.run.measuring import Extent
 from hapdsl.run.observed import calls, messages, seconds
 from hapdsl.run.tracing import Tracer, Traces, received
 from hapdsl.search.baselines import baselines
@@ -243,9 +243,7 @@ def main() -> None:
     cases: list[Case] = []
     with opened(arguments) as lab:
         print("measuring the cluster", file=sys.stderr, flush=True)
-        seen, block = measured(
-            lab, Extent(2**20 if arguments.quick else 32 * 2**20, arguments.quick), f"accuracy{quick}"
-        )
+        seen, block = measured(lab, extent(arguments, chosen), f"accuracy{quick}")
         cluster = build(block)
         by_model = {
             m: list(texts(m, chosen[m], block, cluster, speeds_of(seen), most + arguments.calibrate))

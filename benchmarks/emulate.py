@@ -242,6 +242,12 @@ def opened(arguments: argparse.Namespace) -> Emulated:
     return Emulated(quotas, [arguments.rate] * len(quotas), arguments.latency)
 
 
+def extent(arguments: argparse.Namespace, chosen: dict[str, dict[str, Any]]) -> Extent:
+    """What is measured of the cluster: every collective, and the operators that the models have."""
+    operators = {n.op for m in arguments.models.split(",") for n in graph_of(m, chosen[m]).nodes}
+    return Extent(2**20 if arguments.quick else 32 * 2**20, arguments.quick, tuple(sorted(operators)))
+
+
 def measured(lab: Emulated, extent: Extent, name: str = "emulated") -> tuple[Seen, nodes.Cluster]:
     """The emulated cluster as `hapdsl profile` sees it, written to results/."""
     seen = next(s for s in lab.run(profiled, extent) if s is not None)
@@ -272,8 +278,7 @@ def main() -> None:
     results, quick = [], "_quick" if arguments.quick else ""
     with opened(arguments) as lab:
         print("measuring the cluster", file=sys.stderr, flush=True)
-        extent = Extent(2**20 if arguments.quick else 32 * 2**20, arguments.quick)
-        seen, block = measured(lab, extent, f"emulated{quick}")
+        seen, block = measured(lab, extent(arguments, chosen), f"emulated{quick}")
         lab.run(warmed, limited=False)
         lab.run(forgotten, limited=False)
         for model in arguments.models.split(","):
