@@ -137,6 +137,7 @@ class _Planner:
         any_shares = None
         if self.restriction is None and self.objective == "sync" and not self.out_of_time():
             layout = layout_of(best.shares, len(self.cluster))
+            self.spaces.make_room()  # that one's tables are as large as one space's
             any_shares = bound_any_shares(self.training, layout, self.cluster, self.spaces.structure(self.spaces.heavy))
         restricted = f", {self.restriction.scope}" if self.restriction is not None and self.restriction.scope else ""
         return Plan(

@@ -170,7 +170,7 @@ class Spaces:
                 ceilings = dict.fromkeys(space.held, 20 * self.solve(shares, messages, False, objective).pricing.bound)
             late, best = self.clock.late, self.pairs.best
             cutoff = best.seconds if best is not None and objective == self.objective else np.inf
-            self._make_room()
+            self.make_room()
             by_tables = True
             try:
                 pricing = cutting_planes(
@@ -191,7 +191,7 @@ class Spaces:
         solved.looked_at = self._looks
         return solved
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         """Give up the tables that were not looked at for longest, until the others come to TABLES at most."""
         total = 0
         for solved in sorted(self.solved.values(), key=lambda s: -s.looked_at):
@@ -204,7 +204,7 @@ class Spaces:
         """The tables of a solved space, made anew where they had to go."""
         self._looked_at(solved)
         if solved.by_tables and solved.pricing.elimination is None:
-            self._make_room()
+            self.make_room()
         return solved.tables()
 
     def _like(self, key: Key) -> Space | None:
