@@ -16,7 +16,7 @@ from benchmarks.search import ROOT, known
 from benchmarks.table import markdown
 from hapdsl.lang.files import write_file
 
-PAGE = ROOT / "README.md"
+PAGE, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "results"
 BEGIN, END = "<!-- benchmarks.summary: begin -->", "<!-- benchmarks.summary: end -->"
 Line = tuple[str, str, str]  # what, the figure, the command
 SIZES = (8, 16, 32, 64)  # devices of the paper's heterogeneous testbed
@@ -61,15 +61,24 @@ def beside_the_paper() -> Iterator[Line]:
         yield what, f"{min(ours):.1f} to {max(ours):.1f} x", "make paper"
 
 
+def emulated() -> Iterator[Line]:
+    """Our plans beside PyTorch's own ways, on processes that are slowed and links that are held."""
+    path = RESULTS / "emulate.jsonl"
+    for row in map(json.loads, path.read_text(encoding="utf-8").splitlines() if path.exists() else []):
+        low, high = row["interval"]
+        what = f"train {row['model']} on four processes slowed to unlike speeds, 1 Gbit/s between them: how many times as fast as the best of DDP, FSDP2 and tensor parallelism ({row['best']})"
+        yield what, f"{row['speedup']:.2f} x ({low:.2f} to {high:.2f})", "make emulate"
+
+
 def breaking() -> Iterator[Line]:
     """What is lost when runs are killed."""
-    path = ROOT / "benchmarks" / "results" / "soak.json"
+    path = RESULTS / "soak.json"
     if path.exists():
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         yield f"{found['rounds']} runs of four processes killed, stopped or out of disk at random moments: checkpoints lost or damaged", str(len(found["wrong"])), "make soak"
 
 
-PARTS: tuple[Callable[[], Iterator[Line]], ...] = (planning, editing, beside_the_paper, breaking)
+PARTS: tuple[Callable[[], Iterator[Line]], ...] = (planning, editing, emulated, beside_the_paper, breaking)
 
 
 def page(old: str) -> str:

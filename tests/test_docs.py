@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks import summary
 from hapdsl.cli import VERBS
 from hapdsl.lang.codes import CODES
 from hapdsl.lang.parse import parse
@@ -79,6 +81,22 @@ def test_every_made_table_has_its_command_in_make_figures(page: Path) -> None:
         assert re.search(rf"python -m {re.escape(module)}\b", figures()), module
     if re.search(r"^    \$ hapdsl ", text, re.MULTILINE) and page.name in ("README.md", "tutorial.md"):
         assert str(page.relative_to(REPOSITORY)) in figures()
+
+
+def test_the_readme_table_is_of_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rival = {"model": "mlp", "best": "ddp_even", "speedup": 1.6, "interval": [1.52, 1.71]}
+    (tmp_path / "emulate.jsonl").write_text(json.dumps(rival) + "\n", encoding="utf-8")
+    (tmp_path / "soak.json").write_text(json.dumps({"rounds": 7, "wrong": ["one"]}), encoding="utf-8")
+    monkeypatch.setattr(summary, "RESULTS", tmp_path)
+    old = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    made = summary.page(old)
+    assert [part for part in made.split("\n") if "make emulate" in part and "1.60 x (1.52 to 1.71)" in part]
+    assert re.search(r"^\| 7 runs .* \| 1 \| `make soak` \|$", made, re.MULTILINE)
+    assert made.partition(summary.BEGIN)[0] == old.partition(summary.BEGIN)[0] and made.partition(summary.END)[2] == old.partition(summary.END)[2]
+    assert summary.page(made) == made
+    commands = set(re.findall(r"`make (\w+)` \|$", made, re.MULTILINE))
+    targets = re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert commands <= set(targets), commands
 
 
 def test_every_picture_is_shown_and_made_by_make_figures() -> None:
