@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from hapdsl.check.expand import expand
 from hapdsl.cluster import Cluster
-from hapdsl.cost.evaluate import evaluate
+from hapdsl.cost.evaluate import Cost, evaluate
 from hapdsl.cost.methods import with_cheapest_methods
+from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
@@ -21,6 +22,7 @@ from hapdsl.lang.diagnostics import HapError
 
 if TYPE_CHECKING:
     from hapdsl.search.plan import Candidate, Plan
+    from hapdsl.search.reorder import Written
 
 SCOPE = "nodes as single devices"
 
@@ -81,16 +83,14 @@ def planned(found: Plan, cluster: Cluster) -> Plan:
     """
     from hapdsl.search.anyshares import bound_under
 
-    def over_all(candidate: Candidate) -> Candidate:
-        program = spread(candidate.program, cluster)
-        return replace(candidate, program=program, cost=evaluate(program, cluster))
-
-    program = spread(found.program, cluster)
-    made = replace(found, program=program, cost=evaluate(program, cluster), bound_scope=f"{found.bound_scope}; {SCOPE}")
+    program, cost = _in_order(found.program, cluster, found.objective, found.written)
+    made = replace(found, program=program, cost=cost, bound_scope=f"{found.bound_scope}; {SCOPE}")
     made = replace(made, bound_s=min(made.bound_s, made.cost_s))  # they may be equal but for rounding
     bound = bound_under(found.program.graph, found.program.layout, cluster.outer(), found.objective)
     made = replace(made, bound_s=min(bound, made.cost_s))
-    baselines = {name: over_all(c) if c is not None else None for name, c in found.baselines.items()}
+    baselines = {
+        name: over_all(c, cluster, found.objective) if c is not None else None for name, c in found.baselines.items()
+    }
     best = min(
         (c for c in baselines.values() if c is not None and c.cost.fits),
         key=lambda c: c.seconds(found.objective),
@@ -103,3 +103,23 @@ def planned(found: Plan, cluster: Cluster) -> Plan:
             made, program=program, cost=best.cost, bound_s=min(every, best.seconds(found.objective)), bound_scope=scope
         )
     return replace(made, baselines=baselines)
+
+
+def over_all(candidate: Candidate, cluster: Cluster, objective: str) -> Candidate:
+    """A program for virtual devices as one over all devices, in its best order; any other as it is."""
+    if not cluster.virtual:
+        return candidate
+    program, cost = _in_order(candidate.program, cluster, objective)
+    return replace(candidate, program=program, cost=cost)
+
+
+def _in_order(
+    program: Program, cluster: Cluster, objective: str, written: Written | None = None
+) -> tuple[Program, Cost]:
+    """The expansion of a program over nodes, put into its best order: what fits over nodes leaves gaps within them."""
+    from hapdsl.search.reorder import reordered
+
+    made = spread(program, cluster)
+    pricer = Pricer(made.graph, made.layout, cluster)
+    made = reordered(made, pricer, objective, written)
+    return made, evaluate(made, cluster, pricer)

@@ -9,7 +9,6 @@ from typing import Any
 
 from hapdsl.check.write import write
 from hapdsl.cluster.fewer import fewer
-from hapdsl.cost.evaluate import evaluate
 from hapdsl.explore.analyse import analyse, finding
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
@@ -17,7 +16,7 @@ from hapdsl.search.baselines import baselines
 from hapdsl.search.fewer import plan_or_fewer
 from hapdsl.search.plan import Candidate, Progress
 from hapdsl.standalone import standalone
-from hapdsl.virtual import planned, spread
+from hapdsl.virtual import over_all, planned
 from hapdsl.workbench import Workbench
 
 Object = dict[str, Any]
@@ -76,7 +75,7 @@ class _Planning:
         seen = self.hardware.outer() if virtual else self.hardware
         for name, candidate in baselines(self.graph, seen, self.objective).items():
             if candidate is not None:
-                self.tell(name, self.over_all(candidate), f"{name}: a baseline")
+                self.tell(name, over_all(candidate, self.hardware, self.objective), f"{name}: a baseline")
         smaller = () if virtual else fewer(self.block, self.hardware)
         found, on = plan_or_fewer(
             self.graph, seen, smaller, objective=self.objective, gap=self.gap, progress=self.progress, baselines=False, name=self.name
@@ -88,13 +87,6 @@ class _Planning:
         proof = {"bound_s": found.bound_s, "gap": found.gap, "scope": found.bound_scope, "search_s": found.search_s, "nodes": found.nodes}
         note = f"planned for the {self.objective} objective"
         self.tell("plan", Candidate(found.program, found.cost), note, {**proof, "left_out": on.left_out if on is not None else ""})
-
-    def over_all(self, candidate: Candidate) -> Candidate:
-        """A program for virtual devices over all of them."""
-        if not self.hardware.virtual:
-            return candidate
-        program = spread(candidate.program, self.hardware)
-        return Candidate(program, evaluate(program, self.hardware))
 
     @property
     def name(self) -> str:

@@ -1,21 +1,24 @@
 """What people run today, as programs of the same space: data parallelism, ZeRO, tensor parallelism, expert parallelism.
 
-Each is the cheapest program within a restriction, under shares that are even or proportional to speed; so a baseline is
-never worse than its textbook form.
+Each is the cheapest program within a restriction, under shares that are even or proportional to speed, its lines in the order that
+`reorder` finds, like a plan's; so a baseline is never worse than its textbook form.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.evaluate import evaluate
+from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.eliminate import TooWide
 from hapdsl.search.milp import by_milp
 from hapdsl.search.plan import Candidate
 from hapdsl.search.prices import cutting_planes
+from hapdsl.search.reorder import reordered, without_unread
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of, proportional
@@ -136,12 +139,20 @@ def baselines(training: TrainingGraph, cluster: Cluster, objective: str = "sync"
     for name, structure, cuts in wanted:
         options = [] if structure is None else [_cheapest(structure, cluster, s, name, objective) for s in cuts]
         fitting = [c for c in options if c is not None]
-        found[name] = min(fitting, key=lambda c: c.seconds(objective), default=None)
+        best = min(fitting, key=lambda c: c[0].seconds(objective), default=None)
+        found[name] = None if best is None else _in_order(*best, objective)
     return found
 
 
-def _cheapest(structure: Structure, cluster: Cluster, shares: Shares, name: str, objective: str) -> Candidate | None:
-    """The cheapest program found within a structure under given shares; None where none fits."""
+def _in_order(candidate: Candidate, pricer: Pricer, objective: str) -> Candidate:
+    program = reordered(without_unread(candidate.program), pricer, objective)
+    return replace(candidate, program=program, cost=evaluate(program, pricer.cluster, pricer))
+
+
+def _cheapest(
+    structure: Structure, cluster: Cluster, shares: Shares, name: str, objective: str
+) -> tuple[Candidate, Pricer] | None:
+    """The cheapest program found within a structure under given shares, in canonical order, and what priced it; None where none fits."""
     layout = layout_of(shares, len(cluster))
     space = Space(structure.training, layout, cluster, None, objective, structure)
     scheduler = Scheduler(space.conversions)
@@ -150,10 +161,10 @@ def _cheapest(structure: Structure, cluster: Cluster, shares: Shares, name: str,
     except TooWide:
         pricing = cutting_planes(space.graph, solve=by_milp(space.graph, seconds=SECONDS), iterations=1)
 
-    def made(assignment: tuple[int, ...]) -> Candidate:
+    def made(assignment: tuple[int, ...]) -> tuple[Candidate, Pricer]:
         choice = space.choice(assignment)
         program = scheduler.program(choice, name)
-        return Candidate(program, evaluate(program, cluster, space.pricer), choice)
+        return Candidate(program, evaluate(program, cluster, space.pricer), choice), space.pricer
 
     def price(assignment: tuple[int, ...]) -> float:
         choice = space.choice(assignment)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hapdsl.cost.evaluate import Cost
-from hapdsl.graph.program import Program
+from hapdsl.graph.program import Instruction, Program
 from hapdsl.search.astar import relative_gap
 from hapdsl.search.structure import Choice
 
@@ -50,7 +50,8 @@ class Plan:
 
     `cost_s` is that of the objective ("sync" or "overlap"). `bound_s` is proven for what `bound_scope` says, and
     `gap = (cost_s - bound_s) / cost_s`. `nodes` counts the search's expansions. `baselines` has an entry for each of
-    BASELINES, None where it doesn't fit into memory or doesn't exist; none at all where time ran out before them.
+    BASELINES, None where it doesn't fit into memory or doesn't exist; none at all where time ran out before them. Baselines stand in their
+    best order, as the program does. `written` tells the lines that keep their order among each other.
     """
 
     program: Program
@@ -62,6 +63,7 @@ class Plan:
     search_s: float
     nodes: int
     baselines: Mapping[str, Candidate | None] = field(default_factory=dict)
+    written: Callable[[Instruction], bool] | None = field(default=None, repr=False, compare=False)
 
     @property
     def cost_s(self) -> float:

@@ -100,7 +100,7 @@ class _Planner:
     ) -> None:
         self.training, self.cluster, self.objective, self.gap = training, cluster, objective, gap
         self.written = written
-        self.shown: list[Pair] = []  # baselines
+        self.shown: list[tuple[Pair, Candidate]] = []  # baselines, as pairs in canonical order and in their best order
         self.clock, self.progress, self.restriction, self.fixed = clock, progress, restriction, fixed
         self.pairs = Pairs(training, cluster, objective, name, lambda: self.say("better plan"))
         self.spaces = Spaces(training, cluster, objective, restriction, self.pairs, clock)
@@ -150,6 +150,7 @@ class _Planner:
             search_s=self.clock.spent(),
             nodes=self.spaces.nodes,
             baselines=found,
+            written=self.written,
         )
 
     # -- the loop --------------------------------------------------------------------
@@ -176,8 +177,8 @@ class _Planner:
             if self.restriction is not None or self.fixed or candidate is None or candidate.choice is None:
                 continue
             pair = self.under(candidate.choice, shares_of(candidate.program.layout))
-            self.shown.append(pair)
-            if self.best is None or candidate.seconds(self.objective) < self.best.seconds:
+            self.shown.append((pair, candidate))
+            if self.best is None or pair.seconds < self.best.seconds:
                 fastest = self.pairs.fastest([pair])
                 if fastest is not None:
                     self.alternate(fastest)
@@ -353,12 +354,15 @@ class _Planner:
             return seconds_in_order(scheduler.lines(pair.choice), scheduler.pricer, self.objective, self.written)
 
         count = max(1, FINAL_WORK // (len(self.training.nodes) * len(self.cluster)))
-        first, *others = self.pairs.finalists([*self.shown, *self.spaces.minimisers()], count)
+        first, *others = self.pairs.finalists([*(p for p, _ in self.shown), *self.spaces.minimisers()], count)
         found = first, self.in_order(first)
         for pair in sorted(others, key=price)[:FINALISTS]:
             if self.clock.late():
                 break
             found = self.faster(found, pair)
+        for pair, shown in self.shown:
+            if shown.seconds(self.objective) < found[1].seconds(self.objective) * (1 - 1e-12):
+                found = pair, replace(shown, program=replace(shown.program, name=self.pairs.name))
         seconds = found[1].seconds(self.objective)
         if seconds - bound > self.gap * seconds:
             found = self.faster(found, self.near(found[0], seconds, price, ORDER_WORK))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from hapdsl.check.write import write
 from hapdsl.cost.evaluate import stages_of
 from hapdsl.cost.memory import measure
 from hapdsl.cost.overlap import simulate
-from hapdsl.cost.pricing import Line, Pricer
+from hapdsl.cost.pricing import Ints, Line, Pricer
 from hapdsl.graph.program import COLLECTIVES, LOCAL, Instruction, Program, Value
 from hapdsl.lang import nodes
 from hapdsl.search.levels import by_levels
@@ -107,10 +108,18 @@ class _Judge:
     """What orders of a program are worth."""
 
     def __init__(self, program: Program, lines: list[Line], pricer: Pricer, objective: str) -> None:
-        self.program, self.pricer, self.objective = program, pricer, objective
+        self.program, self.pricer, self.objective, self.lines = program, pricer, objective, lines
         self.start = self.seconds(lines)
-        self.length = self.rows(lines)
-        self.peak = measure(program.graph, lines, pricer).peak
+
+    # Of the order at hand; asked for only where another one is faster.
+
+    @cached_property
+    def length(self) -> int:
+        return self.rows(self.lines)
+
+    @cached_property
+    def peak(self) -> Ints:
+        return self.needs(self.lines)
 
     def seconds(self, lines: Sequence[Line]) -> float:
         return _seconds(lines, self.pricer, self.objective)
@@ -122,7 +131,11 @@ class _Judge:
     def fits(self, lines: Sequence[Line]) -> bool:
         """Does a device need more than it has, or, where it has too little anyway, more than before?"""
         room = np.maximum(self.pricer.cluster.memories, self.peak)
-        return bool((measure(self.program.graph, lines, self.pricer).peak <= room).all())
+        return bool((self.needs(lines) <= room).all())
+
+    def needs(self, lines: Sequence[Line]) -> Ints:
+        """Peak bytes, int array [devices]."""
+        return measure(self.program.graph, lines, self.pricer).peak
 
     def better(self, best: _Order, tasks: Tasks, order: list[int]) -> _Order:
         """The better of what is at hand and an order of tasks, or as much of it as fits."""

@@ -63,6 +63,7 @@ class _Search:
         for t in reversed(range(len(tasks))):
             self.behind[t] = max((self.behind[a] + longest[a] for a in tasks.after[t]), default=0.0)
         self.left = min(most, max(8, WORK // len(tasks)))
+        self.waits = [len(b) for b in tasks.before]
 
     def floor(self) -> float:
         """What no order is below: the longest chain, all computing of a device, all messages."""
@@ -117,7 +118,7 @@ class _Search:
         Not `strict`: on the devices that are free before the last one, waiting counts for nothing.
         """
         tasks, zero = self.tasks, self.zero
-        waits = [len(b) for b in tasks.before]
+        waits = self.waits.copy()
         ends = [zero] * len(tasks)
         free = [zero, zero]
         order: list[int] = []
@@ -158,19 +159,18 @@ class _Search:
 
     def merged(self, *streams: Sequence[int]) -> list[int] | None:
         """Two sequences as one, near to the order of the program; None where each would wait for the other."""
-        tasks = self.tasks
-        waits = [len(b) for b in tasks.before]
-        at = [0, 0]
-        order = []
-        while at[0] < len(streams[0]) or at[1] < len(streams[1]):
-            heads = [s[k] for s, k in zip(streams, at, strict=True) if k < len(s)]
-            ready = [t for t in heads if not waits[t]]
-            if not ready:
+        after, waits, order = self.tasks.after, self.waits.copy(), []
+        compute, messages = (iter(s) for s in streams)
+        c, m = next(compute, None), next(messages, None)
+        while c is not None or m is not None:
+            if c is not None and not waits[c] and (m is None or waits[m] or c < m):
+                t, c = c, next(compute, None)
+            elif m is not None and not waits[m]:
+                t, m = m, next(messages, None)
+            else:
                 return None
-            t = min(ready)
-            at[tasks.collective[t]] += 1
             order.append(t)
-            for a in tasks.after[t]:
+            for a in after[t]:
                 waits[a] -= 1
         return order
 

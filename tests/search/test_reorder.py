@@ -22,13 +22,16 @@ from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import simulate
+from hapdsl.search import baselines
 from hapdsl.search.baselines import data_parallel
 from hapdsl.search.complete import complete
 from hapdsl.search.order import Tasks
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.reorder import FEW, LINES, reordered, without_unread
+from hapdsl.virtual import planned, spread
 from hapdsl.workbench import Workbench
+from tests.check.test_expand import LAB
 
 from .examples import PROGRAMS, clusters, example
 from .orders import Orders
@@ -273,3 +276,31 @@ def test_a_plan_is_in_its_best_order() -> None:
     assert found.cost_s >= found.bound_s
     pricer = Pricer(graph, found.program.layout, made)
     assert reordered(found.program, pricer, "overlap") is found.program
+
+
+def test_baselines_stand_in_their_best_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a plan would look better beside them than it is."""
+    graph, made = example("mlp"), clusters()["shared_memory"]
+    found = baselines.baselines(graph, made, "overlap")
+    monkeypatch.setattr(baselines, "reordered", lambda program, *_: program)
+    canonical = baselines.baselines(graph, made, "overlap")
+    gains = {}
+    for name, candidate in found.items():
+        before = canonical[name]
+        assert candidate is not None and before is not None
+        assert Counter(i.outputs for i in candidate.program.instructions) <= Counter(i.outputs for i in before.program.instructions)
+        gains[name] = 1 - candidate.cost.overlap_s / before.cost.overlap_s
+    assert min(gains.values()) >= 0 and max(gains.values()) > 0.03, gains
+
+
+def test_what_becomes_of_virtual_devices_is_put_into_order_too() -> None:
+    """What nodes do inside leaves gaps of its own: the expansion of a program that is in its best order isn't."""
+    graph, lab = example("mlp"), Workbench("lab.hap", LAB).cluster("lab")
+    found = plan(graph, lab.outer(), objective="overlap", gap=1.0)
+    made = planned(found, lab)
+    for name, candidate in found.baselines.items():
+        over_all = made.baselines[name]
+        assert candidate is not None and over_all is not None
+        assert made.cost_s <= over_all.cost.overlap_s <= evaluate(spread(candidate.program, lab), lab).overlap_s
+    assert made.cost_s < evaluate(spread(found.program, lab), lab).overlap_s * 0.95
+    assert reread(made.program, graph, len(lab)).ok
