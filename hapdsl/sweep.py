@@ -128,8 +128,7 @@ def _planned(clusters: Sequence[Cluster], make: Callable[[Cluster], Program]) ->
 
 
 def _price(program: Program, cluster: Cluster, objective: str) -> float:
-    cost = evaluate(program, cluster)
-    return cost.overlap_s if objective == "overlap" else cost.sync_s
+    return evaluate(program, cluster).seconds(objective)
 
 
 def _enough(seconds: Floats, given: int) -> list[int]:

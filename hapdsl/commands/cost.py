@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hapdsl.commands.output import Output, json_option
-from hapdsl.commands.plan import memory_table
-from hapdsl.commands.units import indented, table
+from hapdsl.commands.units import indented, memory_table, table
 from hapdsl.lang.amounts import in_bytes, in_seconds
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,25 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hapdsl.commands.options import Real
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
-from hapdsl.commands.units import indented, percent, shares, table
-from hapdsl.lang.amounts import in_bytes, in_seconds
+from hapdsl.commands.units import indented, memory_table, percent, shares, table
+from hapdsl.lang.amounts import in_seconds
 from hapdsl.lang.files import check_writable, keep_tables, write_file
 
 if TYPE_CHECKING:
     from hapdsl.cluster import Cluster
     from hapdsl.search.plan import Plan, Progress
-
-
-class Real(click.FloatRange):
-    """A number in a range. NaN compares with nothing, so click's own range lets it through."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if number is not None and math.isnan(number):
-            self.fail(f"{value} is no number.", param, ctx)
-        return number
 
 
 BASELINES = {
@@ -229,21 +219,6 @@ def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_
             rows.append((BASELINES[name], in_seconds(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else ""))
     parts += ["", indented(table(("baseline", "a step", "the plan's"), rows, right=(1,)))]
     return "\n".join(parts)
-
-
-def memory_table(cluster: Cluster, memory: Any) -> str:
-    """Peak memory per device beside what it has; equal neighbours share a row."""
-    rows: list[list[str]] = []
-    counts: list[int] = []
-    for device, peak in zip(cluster.devices, memory, strict=True):
-        cells = [in_bytes(float(peak)), in_bytes(device.memory)]
-        if rows and rows[-1][1:] == cells and rows[-1][0].rpartition(".")[0] == device.name.rpartition(".")[0]:
-            counts[-1] += 1
-        else:
-            rows.append([device.name, *cells])
-            counts.append(1)
-    shown = [(name if n == 1 else f"{name} and {n - 1} more", *rest) for (name, *rest), n in zip(rows, counts, strict=True)]
-    return table(("device", "memory", "of"), shown, right=(1, 2))
 
 
 @contextmanager

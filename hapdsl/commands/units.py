@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, SupportsFloat
+
+from hapdsl.lang.amounts import in_bytes
+
+if TYPE_CHECKING:
+    from hapdsl.cluster import Cluster
 
 
 def percent(part: float) -> str:
@@ -40,6 +46,21 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[in
     written = console.file
     assert isinstance(written, StringIO)
     return "\n".join(line.rstrip() for line in written.getvalue().rstrip("\n").split("\n"))
+
+
+def memory_table(cluster: Cluster, memory: Iterable[SupportsFloat]) -> str:
+    """Peak memory per device beside what it has; equal neighbours share a row."""
+    rows: list[list[str]] = []
+    counts: list[int] = []
+    for device, peak in zip(cluster.devices, memory, strict=True):
+        cells = [in_bytes(float(peak)), in_bytes(device.memory)]
+        if rows and rows[-1][1:] == cells and rows[-1][0].rpartition(".")[0] == device.name.rpartition(".")[0]:
+            counts[-1] += 1
+        else:
+            rows.append([device.name, *cells])
+            counts.append(1)
+    shown = [(name if n == 1 else f"{name} and {n - 1} more", *rest) for (name, *rest), n in zip(rows, counts, strict=True)]
+    return table(("device", "memory", "of"), shown, right=(1, 2))
 
 
 def indented(text: str, by: int = 2) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hapdsl.commands.options import Real
 from hapdsl.commands.output import Output, json_option
-from hapdsl.commands.plan import Real
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import shares, table
 from hapdsl.lang.amounts import in_seconds

@@ -133,7 +133,7 @@ class Drawing:
             facts.append(f"{in_seconds(self.cost.sync_s)} synchronous, {in_seconds(self.cost.overlap_s)} overlapped")
             facts.append(f"at most {in_bytes(float(self.cost.memory_bytes.max(initial=0)))} on a device")
             facts.append("bordered red: what the step waits for")
-        return (" · ".join(facts), *(f"shares {line}" for line in shares_in_words(self.program)))
+        return (" · ".join(facts), *shares_in_words(self.program))
 
     def legend(self, drawn: Sequence[int]) -> tuple[tuple[str, str], ...]:
         words = {"R": "R: replicated", "P": "P: partial sums"}

@@ -61,7 +61,7 @@ class Row:
 
 def gantt_svg(program: Program, cost: Cost, devices: Sequence[str] | None = None, kind: str = "overlap") -> str:
     """The chart's text. `devices` are their names in order; `kind` as in `hapdsl.draw.timeline`."""
-    total = cost.overlap_s if kind == "overlap" else cost.sync_s
+    total = cost.seconds(kind)
     found = rows(program, cost, devices, kind)
     shown = found[:MOST_ROWS]
     height = TOP + len(shown) * (2 * LANE + GAP) + BOTTOM
@@ -72,7 +72,7 @@ def gantt_svg(program: Program, cost: Cost, devices: Sequence[str] | None = None
         f'<rect width="6" height="6" fill="#f6f7f8"/><line x1="0" y1="0" x2="0" y2="6" stroke="{LINE}" stroke-width="1.2"/></pattern></defs>',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         _text(12, 22, f"{program.name} for {program.graph.model}: {in_seconds(total)} a step, {'communication beside compute' if kind == 'overlap' else 'stage by stage'}", size=15, bold=True),
-        _text(12, 40, "; ".join(shares_in_words(program)[:4]), colour=QUIET),
+        _text(12, 40, "; ".join(line.removeprefix("shares ") for line in shares_in_words(program)[:4]), colour=QUIET),
         *_axis(total, height),
     ]
     for k, row in enumerate(shown):
@@ -86,7 +86,7 @@ def rows(program: Program, cost: Cost, devices: Sequence[str] | None = None, kin
     """What the chart shows, device by device; those that do the same are one row."""
     names = devices or [f"device {d}" for d in range(program.layout.devices)]
     starts, ends = timeline(program, cost, kind)
-    total = cost.overlap_s if kind == "overlap" else cost.sync_s
+    total = cost.seconds(kind)
     alike: dict[bytes, list[int]] = {}
     for d in range(len(names)):
         alike.setdefault(np.ascontiguousarray(np.stack([starts[:, d], ends[:, d]])).tobytes(), []).append(d)

@@ -35,9 +35,10 @@ def draw_program(
 ) -> list[Path]:
     """Write a program's drawing, or with `.json` its timeline, and return the files that were written.
 
-    With `time` ("overlap" or "sync") `.svg` is a Gantt chart of that timeline, and `.json` a trace of it. The suffix says what is drawn; without one both `.dot` and `.svg` are. `devices` are names for the timeline. Where Graphviz's `dot` is
-    missing or fails, the `.dot` is written in place of the picture and `report` gets the warning HAP810 or HAP813. Raises HapError:
-    HAP811 another suffix, HAP812 a timeline without a cost, HAP814 one of another suffix, HAP852 a file that can't be written.
+    The suffix says what is drawn; without one both `.dot` and `.svg` are. With `time` ("overlap" or "sync") `.svg` is a Gantt chart of that
+    timeline, and `.json` a trace of it; `devices` are names for it. Where Graphviz's `dot` is missing or fails, the `.dot` is written in place
+    of the picture and `report` gets the warning HAP810 or HAP813. Raises HapError: HAP811 another suffix, HAP812 a timeline without a cost,
+    HAP814 one of another suffix, HAP852 a file that can't be written.
     """
     target = _target(path)
     if target.suffix == ".json" or time is not None:
