@@ -55,17 +55,14 @@ def _reduced(block: nodes.Cluster, name: str, kinds: list[str], alone: bool = Fa
                 if parts and not (alone and hosts):
                     parts = (replace(parts[0], count=1, virtual=False),) if alone else parts
                     single = sum(p.count for p in parts) == 1
-                    hosts[statement.name] = replace(
-                        statement,
-                        parts=parts,
-                        link=() if single else statement.link,
-                        uplink=() if alone else statement.uplink,
-                    )
+                    hosts[statement.name] = replace(statement, parts=parts, link=() if single else statement.link)
                     body.append(hosts[statement.name])
             case nodes.Network() if not alone:
                 joined = tuple(p for p in statement.parts if p.name in hosts)
                 if sum(p.count for p in joined) > 1:
                     body.append(replace(statement, parts=joined))
+    if not any(isinstance(s, nodes.Network) for s in body):  # one node is left, and its uplink leads nowhere
+        body = [replace(s, uplink=()) if isinstance(s, nodes.HostNode) else s for s in body]
     return replace(block, name=name, body=tuple(body))
 
 

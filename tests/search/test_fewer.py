@@ -44,6 +44,12 @@ def test_without_the_slowest_kinds_and_alone() -> None:
         assert build(block(to_text(nodes.File((each.block,))))) == each.cluster
 
 
+def test_the_uplink_of_the_last_node_goes_with_the_network() -> None:
+    tree = block(TEXT.replace("plain = 2 * other over { bandwidth = 20 GB/s, latency = 2 us }", "plain = 2 * other over { bandwidth = 20 GB/s } uplink { bandwidth = 2 GB/s }").replace("1 * quick, ", ""))
+    first, *_ = fewer(tree, build(tree))
+    assert (first.left_out, first.cluster.network, first.cluster.nodes[0].uplink) == ("16 snail", None, None)
+
+
 def test_one_kind_and_one_device() -> None:
     tree = block("cluster c { device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }\n node n = 1 * d }")
     assert not list(fewer(tree, build(tree)))
