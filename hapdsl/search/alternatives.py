@@ -25,8 +25,8 @@ from hapdsl.graph.program import Program
 from hapdsl.lang.diagnostics import error
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.clock import Clock
-from hapdsl.search.factors import FactorGraph
-from hapdsl.search.marginals import Assignment, Marginals
+from hapdsl.search.factors import Assignment, FactorGraph
+from hapdsl.search.marginals import Marginals
 from hapdsl.search.milp import by_milp
 from hapdsl.search.nearby import Nearby
 from hapdsl.search.pairs import Pairs

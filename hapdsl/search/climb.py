@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hapdsl.search.marginals import Assignment
+from hapdsl.search.factors import Assignment
 from hapdsl.search.nearby import Nearby
 
 LEAST = 1e-9  # of the step: what a change must gain

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+Assignment = tuple[int, ...]  # a value per variable of a graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ import math
 import numpy as np
 
 from hapdsl.search.eliminate import Bucket, Elimination
-from hapdsl.search.factors import Array, TableStore
+from hapdsl.search.factors import Array, Assignment, TableStore
 
-Assignment = tuple[int, ...]
 GRAIN = 2.0**-44
 
 

@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike
 from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import coo_array
 
-from hapdsl.search.astar import Assignment, SearchResult, relative_gap
+from hapdsl.search.astar import SearchResult, relative_gap
 from hapdsl.search.eliminate import TooWide
-from hapdsl.search.factors import Array, FactorGraph
+from hapdsl.search.factors import Array, Assignment, FactorGraph
 from hapdsl.search.highs import milp
 
 # The largest cost in the objective. HiGHS closes an absolute gap of 1e-6, which is then 1e-9 of the largest cost.

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hapdsl.search.eliminate import TooWide, eliminate
-from hapdsl.search.factors import Array, FactorGraph
+from hapdsl.search.factors import Array, Assignment, FactorGraph
 
-Assignment = tuple[int, ...]
 STEPS = (2, 4, 8)  # how far from the change variables are free, until an allowed assignment is found
 CROWDED = 12  # a variable of more tables is freed but not passed through: its neighbours are everywhere
 

@@ -20,9 +20,8 @@ from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 
 from hapdsl.search.eliminate import MAX_CELLS, Elimination, Order, eliminate, order
-from hapdsl.search.factors import Array, FactorGraph
+from hapdsl.search.factors import Array, Assignment, FactorGraph
 
-Assignment = tuple[int, ...]
 # Minimises the graph under prices: a proven lower bound, and a (nearly) cheapest assignment, None where there is none.
 Solve = Callable[[Array], tuple[float, Assignment | None]]
 

@@ -18,7 +18,8 @@ from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.carry import AGAIN, KEPT, MADE_AGAIN, NEVER, RECOMPUTED, again, is_late
 from hapdsl.search.eliminate import Order, order, width
 from hapdsl.search.factors import FactorGraph
-from hapdsl.search.messages import SHARED, Buckets
+from hapdsl.search.flags import Need, needs, unless_sent
+from hapdsl.search.messages import Buckets
 from hapdsl.search.offers import Offer, feasible, offers, provides
 from hapdsl.search.restriction import NOTHING, Restriction, Wish
 from hapdsl.theory.placements import Placement, R, S
@@ -317,41 +318,15 @@ class Structure:
         Without flags, the latency of grouped collectives would be missing from the bound altogether.
         """
         self.flags: dict[str, int] = {}
-        self.needs: dict[str, list[tuple[tuple[int, ...], np.ndarray]]] = {}
+        self.needs: dict[str, list[Need]] = {}
         for kind in self.messages:
-            self.needs[kind] = [(scope, table) for scope, table in self._needs(kind) if table.any()]
+            self.needs[kind] = [(scope, table) for scope, table in needs(self, kind) if table.any()]
             for scope, table in self.needs[kind]:
                 if kind not in self.flags:
                     self.flags[kind] = self.base.variable(f"message {kind}", 2)
                 key = ("flag", table.shape, table.tobytes())
-                masked = self.table(key, partial(_unless_sent, table))
+                masked = self.table(key, partial(unless_sent, table))
                 self.base.factor((*scope, self.flags[kind]), masked)
-
-    def _needs(self, shared: str) -> list[tuple[tuple[int, ...], np.ndarray]]:
-        """Where the choices of some variables can't do without a message: (variables, bool table)."""
-        what, kinds = SHARED[shared]
-        found: list[tuple[tuple[int, ...], np.ndarray]] = []
-        for give in self.gives if what == "gradients" else ():
-            if give.name in self.buckets.gradients:
-                found.append((give.scope, self._needed(kinds, give.given, self.offers[give.name])))
-        for name, pairs in self.holds.items():
-            variable = self.offer_variable[name]
-            if what == "params":
-                key = ("needs held", kinds, pairs)
-                table = self.table(key, partial(_needed_by_held, kinds, pairs))
-                found.append(((variable,), table))
-            new = self.training.updates.get(name)
-            if what == "updated" and new is not None:
-                k, j = self.maker(new)
-                given = tuple(r.outputs[j] for r in self.rules[k])
-                found.append(
-                    ((self.rule_variable[k], variable), self._needed(kinds, given, tuple((h,) for h, _ in pairs)))
-                )
-        return found
-
-    def _needed(self, kinds: tuple[str, ...], given: tuple[Placement, ...], offered: tuple[Offer, ...]) -> np.ndarray:
-        key = ("needs", kinds, given, offered)
-        return self.table(key, lambda: np.array([[_needed(kinds, p, o) for o in offered] for p in given]))
 
     # -- reading an assignment ----------------------------------------------------------
 
@@ -401,20 +376,6 @@ class Structure:
 def _first(matches: Iterable[bool]) -> int:
     """The place of the first True. Raises ValueError where there is none."""
     return list(matches).index(True)
-
-
-def _needed(kinds: tuple[str, ...], source: Placement, offer: Offer) -> bool:
-    """Can `offer` be made from `source`, but not without a message of these kinds?"""
-    return feasible(source, offer) and not feasible(source, offer, without=kinds)
-
-
-def _needed_by_held(kinds: tuple[str, ...], pairs: tuple[Held, ...]) -> np.ndarray:
-    return np.array([_needed(kinds, held, offer) for held, offer in pairs])
-
-
-def _unless_sent(needed: np.ndarray) -> np.ndarray:
-    """Forbidden where a message is needed and its flag is 0."""
-    return np.stack([np.where(needed, np.inf, 0.0), np.zeros(needed.shape)], axis=-1)
 
 
 def possible(training: TrainingGraph, node: Node, rule: Rule) -> bool:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.search.astar import HEURISTICS, KBest, Limits, best_first, k_best, relative_gap
+from hapdsl.search.astar import Limits, best_first, relative_gap
 from hapdsl.search.eliminate import eliminate
+from hapdsl.search.enumeration import HEURISTICS, KBest, k_best
 from hapdsl.search.factors import FactorGraph
 
 from .conftest import min_marginals

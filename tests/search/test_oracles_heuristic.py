@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from hapdsl.search.astar import HEURISTICS, KBest, Limits, best_first, k_best
+from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.eliminate import Elimination, eliminate
+from hapdsl.search.enumeration import HEURISTICS, KBest, k_best
 
 from .small import CLUSTERS, MODELS, Tried, cluster, cuts, thinned, training
 

@@ -12,7 +12,8 @@ import pytest
 from hapdsl.graph.build import build, operators
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
-from hapdsl.search.astar import HEURISTICS, best_first
+from hapdsl.search.astar import best_first
+from hapdsl.search.enumeration import HEURISTICS
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.shares import proportional
