@@ -23,6 +23,7 @@ BEAT_S = 1.0
 SILENT_S = 15.0  # so long without a beat: the rank is lost
 CUT_S = 3.0  # so much longer nothing is acknowledged: it can't be reached (of one that nobody hears its heart tells)
 FIRST_S = 120.0  # until the first one, where processes start anew and import torch
+ADVICE = "with --checkpoint, --resume goes on from the last checkpoint; --replan does so by itself, without the device"
 
 
 class Lost(HapError):
@@ -139,18 +140,12 @@ def key(rank: int) -> str:
 
 def lost(rank: int, name: str, cause: str) -> Lost:
     """What is said of a rank that doesn't answer."""
-    return Lost(rank, error("HAP760", f"process {rank} ({name}) is lost: {cause}", help=_help()).diagnostics[0])
+    return Lost(rank, error("HAP760", f"process {rank} ({name}) is lost: {cause}", help=ADVICE).diagnostics[0])
 
 
 def unreached(rank: int, name: str) -> str:
     """Why a rank is lost that `rank` can't reach."""
     return f"process {rank} ({name}) can't reach it: nothing was acknowledged for {SILENT_S + CUT_S:.0f} s, though both still answer"
-
-
-def _help() -> str:
-    return (
-        "with --checkpoint, --resume goes on from the last checkpoint; --replan does so by itself, without the device"
-    )
 
 
 def cause_of(pid: int | None) -> str:

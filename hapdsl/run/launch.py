@@ -30,7 +30,7 @@ from torch import Tensor
 from hapdsl.lang.diagnostics import Diagnostic, HapError, error
 from hapdsl.run.backends import GLOO, Backend
 from hapdsl.run.context import DTYPES
-from hapdsl.run.heartbeat import BEAT_S, FIRST_S, SILENT_S, Beat, Lost, Pulse, cause_of, unreached
+from hapdsl.run.heartbeat import ADVICE, BEAT_S, FIRST_S, SILENT_S, Beat, Lost, Pulse, cause_of, unreached
 from hapdsl.run.heartbeat import lost as heartbeat_lost
 
 ADDRESS = "127.0.0.1"
@@ -335,8 +335,10 @@ class _Watch:
             return Lost(missing[0], error("HAP763", words, status=1).diagnostics[0])
         if "diagnostics" in header:
             return _again(header, f"process {rank} ({self.names[rank]})")
-        found = error("HAP720", f"process {rank} ({self.names[rank]}) failed: {header['message']}", status=1)
-        return Lost(rank, found.diagnostics[0]) if header.get("gone") else found
+        gone = header.get("gone", False)
+        words = f"process {rank} ({self.names[rank]}) failed: {header['message']}"
+        found = error("HAP720", words, help=ADVICE if gone else "", status=1)
+        return Lost(rank, found.diagnostics[0]) if gone else found
 
 
     def cut(self) -> Lost | None:
