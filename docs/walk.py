@@ -8,6 +8,7 @@ differs in more than numbers fails.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import re
 import subprocess
@@ -89,10 +90,10 @@ def main() -> int:
         again = walked(page)
         if not options.check:
             path.write_text(again, encoding="utf-8")
-        for was, now in zip(masked(page), masked(again), strict=False):
-            if options.check and was != now:
-                differs = True
-                print(f"{path}:\n- {was}\n+ {now}")
+        else:
+            found = list(difflib.unified_diff(masked(page), masked(again), str(path), f"{path}, run now", n=0, lineterm=""))
+            differs = differs or bool(found)
+            print("\n".join(found))
     return int(differs)
 
 
