@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 def percent(part: float) -> str:
+    """`38 %`, `0.38 %`: two digits where it is small."""
     return f"{part * 100:.2g} %" if 0 < part < 0.1 else f"{part * 100:.0f} %"
 
 
@@ -64,4 +65,5 @@ def memory_table(cluster: Cluster, memory: Iterable[SupportsFloat]) -> str:
 
 
 def indented(text: str, by: int = 2) -> str:
+    """The text with so many blanks before each line that holds something."""
     return "\n".join(" " * by + line if line else line for line in text.split("\n"))

@@ -19,6 +19,8 @@ class Uplink(n.Node):
 
 
 class ClusterRules(Base):
+    """`device`, `node`, `network`, `measured`."""
+
     def cluster(self, c: Children) -> n.Cluster:
         return n.Cluster(name=str(c[1]), **self._braced(c))
 

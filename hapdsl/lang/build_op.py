@@ -11,6 +11,8 @@ from hapdsl.lang.build_base import Base, Children
 
 
 class OpRules(Base):
+    """An operator's head and the statements of its body."""
+
     def op(self, c: Children) -> n.Op:
         arrow = next(i for i, x in enumerate(c) if isinstance(x, Token) and x == "->")
         opening = next(i for i, x in enumerate(c) if isinstance(x, Token) and x == "{")

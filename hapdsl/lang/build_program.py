@@ -11,6 +11,8 @@ from hapdsl.lang.build_base import Base, Children
 
 
 class ProgramRules(Base):
+    """A program's head, sections, repeats and lines."""
+
     def program(self, c: Children) -> n.Program:
         header = {x[0]: x[1] for x in c[4:6] if isinstance(x, tuple)}
         return n.Program(

@@ -22,6 +22,8 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Comment:
+    """One `#` with what follows; `alone` on its line, or behind something."""
+
     line: int
     column: int
     text: str

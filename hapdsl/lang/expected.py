@@ -36,6 +36,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """What is said of a fault."""
+
     code: str
     message: str
     help: str = ""

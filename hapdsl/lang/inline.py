@@ -67,6 +67,7 @@ def inline(node: n.Node) -> str:
 
 
 def commas(items: Iterable[n.Node]) -> str:
+    """`a, b, c`."""
     return ", ".join(inline(item) for item in items)
 
 
@@ -76,18 +77,22 @@ def number(value: float) -> str:
 
 
 def text(value: str) -> str:
+    """A text in quotes, with its escapes."""
     return f'"{value.translate(_ESCAPES)}"'
 
 
 def placement(axes: Sequence[n.Placed]) -> str:
+    """`S(0)`, or `(S(0), R)` on several axes."""
     return inline(axes[0]) if len(axes) == 1 else f"({commas(axes)})"
 
 
 def braces(settings: Sequence[n.Setting]) -> str:
+    """`{ a = 1, b = 2 }`."""
     return f"{{ {commas(settings)} }}" if settings else "{ }"
 
 
 def together(names: Sequence[str]) -> str:
+    """`a`, or `(a, b)`."""
     return names[0] if len(names) == 1 else f"({', '.join(names)})"
 
 

@@ -59,6 +59,7 @@ def lines(rows: Sequence[Row], indent: int) -> Iterator[str]:
 
 
 def comment(text: str) -> str:
+    """A comment as it is written: one blank behind the `#`."""
     if not text:
         return "#"
     return f"#{text}" if text.startswith("#") else f"# {text}"

@@ -32,6 +32,8 @@ NOWHERE = Span()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
+    """Anything of the tree, and where it stood in the text."""
+
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -129,12 +131,16 @@ class Negate(Node):
 
 @dataclass(frozen=True, slots=True)
 class Arg(Node):
+    """`name = value`, or `value` in its place."""
+
     name: str | None
     value: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Node):
+    """`function(args)`: of an operator, a `def` or arithmetic."""
+
     function: str
     args: tuple[Arg, ...]
 
@@ -216,6 +222,8 @@ class Repeat(Block):
 
 @dataclass(frozen=True, slots=True)
 class Microbatch(Block):
+    """`microbatch count { body }` of a model or a program."""
+
     count: Expr
     body: tuple[Statement, ...]
 
@@ -313,11 +321,15 @@ class Result(Node):
 
 @dataclass(frozen=True, slots=True)
 class Sum(Statement):
+    """`sum k`: an index whose pieces give partial sums."""
+
     indices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Whole(Statement):
+    """`whole k`: an index that is never cut."""
+
     indices: tuple[str, ...]
 
 
@@ -338,6 +350,8 @@ class Size(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Flops(Statement):
+    """`flops expr`: floating-point operations of a call, by its indices."""
+
     value: Expr
 
 
@@ -351,6 +365,8 @@ class Rule(Node):
 
 @dataclass(frozen=True, slots=True)
 class Grad(Statement):
+    """`grad x = …, w = …`: what the backward pass computes."""
+
     rules: tuple[Rule, ...]
 
 
@@ -370,6 +386,8 @@ class Evaluation(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Torch(Statement):
+    """`torch "torch.matmul"`: the kernel."""
+
     target: str
 
 
@@ -414,6 +432,8 @@ class Reads(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Op(Block):
+    """`op name(operands, attributes) -> results { body }`."""
+
     name: str
     operands: tuple[Operand, ...]
     attributes: tuple[Attribute, ...]
@@ -572,6 +592,8 @@ class Line(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Free(Statement):
+    """`free values`: they end here."""
+
     values: tuple[Value, ...]
 
 

@@ -60,6 +60,7 @@ class OpDecl:
 
 
 def index_names(dims: tuple[nodes.Index, ...]) -> list[str]:
+    """The names in some dims, those of merged dims one by one; literal extents have none."""
     return [name for index in dims for name in index.names if not name.isdigit()]
 
 

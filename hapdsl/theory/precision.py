@@ -20,6 +20,8 @@ class Typed(Protocol):
 
 
 class Fail(Protocol):
+    """What raises a HapError at the call in question."""
+
     def __call__(self, code: str, message: str, help: str = "") -> NoReturn: ...
 
 

@@ -129,6 +129,7 @@ def _cut(decl: OpDecl, name: str) -> Iterator[Row]:
 
 
 def shown(index: nodes.Index, name: str) -> str:
+    """An index as rules name it: with its star."""
     return f"*{name}" if index.star else name
 
 
