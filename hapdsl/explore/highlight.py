@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
+
+from rich.cells import cell_len
 
 _TOKEN = re.compile(
     r"""
@@ -29,6 +31,14 @@ KEYWORDS = frozenset(
 _ONLY_FIRST = frozenset("input param sum size at order reads update free pin mesh whole linear grad node device model".split())
 _BETWEEN = frozenset("for on with in over uplink as master init clip reverse true false attr".split())
 TYPES = frozenset("f64 f32 bf16 f16 i64 i32 i8 bool".split())
+
+
+def widest(lines: Collection[str], tab: int) -> int:
+    """Cells of the widest of some lines: asked after every key, so plain letters are only counted."""
+    text = "".join(lines)
+    if text.isascii() and "\t" not in text:
+        return max(map(len, lines), default=0)
+    return max((len(n) if n.isascii() and "\t" not in n else cell_len(n.expandtabs(tab)) for n in lines), default=0)
 
 
 @lru_cache(maxsize=20_000)

@@ -36,9 +36,10 @@ from hapdsl.explore.work import Answered, Checked, Formatted, News, Rewritten, S
 from hapdsl.explore.workers import Connect, Subprocess
 from hapdsl.lang.amounts import in_seconds
 
-DEBOUNCE = 0.12  # seconds from the last key to the check
+DEBOUNCE = 0.01  # seconds from the last key to the check: what is typed while one is on its way waits for it anyway
 KEEPS = 0.8  # and until what is unsaved is put into the journal
 WIDE = 140  # columns from which the panes stand side by side
+LOW = 12  # lines below which only the middle is shown
 TALL = 36  # lines from which the timeline is there at once
 PROGRAM, SUMMARY = "texts", "summary"
 
@@ -64,6 +65,7 @@ class Shell(App[int]):
     BINDINGS: ClassVar[list[BindingType]] = _bindings()
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionProvider}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 (Textual declares it for instances)
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (LOW, "-high")]  # noqa: RUF012
 
     def __init__(
         self,
@@ -88,6 +90,7 @@ class Shell(App[int]):
         self.work = Work(session, model, cluster, settings or {}, connect, self._hear, self._miss)
         self.saving = Saving(self)
         self.trace = trace  # a file whose measured step is laid over the predicted one
+        self.chosen = False  # whether somebody chose a plan
         self.typing = False  # whether the editor had the keys when a view took its place
         self.haste = 1.0  # what waits are multiplied by
         self.panes: dict[str, TextPane] = {}
@@ -132,6 +135,7 @@ class Shell(App[int]):
             self.tell(self.settings.trouble, "warning")
         self.theme_changed_signal.subscribe(self, lambda _: self._recolour())
         await self._show_document(self.session.main)
+        self._give_room()
         if self.summary_first:
             self.query_one(PlanList).focus()
         else:
@@ -167,12 +171,20 @@ class Shell(App[int]):
     def show_view(self, view: str, focus: bool = True) -> None:
         """Show something in the middle; it gets the keys unless the list of plans has them."""
         self.query_one("#views", ContentSwitcher).current = view
-        self.query_one("#side").display = view in (PROGRAM, SUMMARY)  # other views need the room
+        self._give_room()
         self.refresh_all()
         if focus and view == PROGRAM:
             self.set_focus(self.editor)  # at once: the next key is meant for it
         elif focus:
             self.query_one(f"#{view}").focus()
+
+    def _give_room(self) -> None:
+        """The panel is about the program; other views need the room, and a small screen's summary needs it as well."""
+        self.query_one("#side").display = self.view == PROGRAM or (self.view == SUMMARY and self.size.width >= WIDE)
+
+    def on_resize(self) -> None:
+        if self.panes:
+            self._give_room()
 
     async def _show_document(self, document: Document) -> None:
         """Bring a document's editor to the front; it is made the first time."""
@@ -184,13 +196,12 @@ class Shell(App[int]):
 
     async def show_plan(self, key: tuple[str, str], move: bool = True) -> None:
         """Show a plan: its document, at its program."""
-        plan = self.session.plans.get(key)
-        if plan is None:
+        if key not in self.session.plans and key != self.session.whole:
             return
-        document = self.session.documents[plan.document]
+        document = self.session.documents[key[0]]
         await self._show_document(document)
         self.session.current = key
-        priced = document.program(plan.program)
+        priced = document.program(key[1])
         if move and priced is not None and self.shown != key:
             self.editor.go_to(priced.line, top=True)
         self.shown = key
@@ -208,10 +219,10 @@ class Shell(App[int]):
         plan = self.session.plan
         priced = document.last_good(plan.program) if plan is not None else None
         margin.show(costs, old, (priced.sync_s or 0.0) if priced is not None else 0.0, editor.marks)
-        self.query_one(PlanList).show(self.session.rows(), self.session.current, self.session.marked)
+        self.query_one(PlanList).show(self.session.listed(), self.session.current or self.session.whole, self.session.marked)
         self.refresh_detail()
         self.refresh_views()
-        self.query_one("#title", Static).update(self._title(document))
+        self.query_one("#title", Static).update(self._title(document), layout=False)
 
     def refresh_views(self) -> None:
         """Whatever the middle shows."""
@@ -243,6 +254,12 @@ class Shell(App[int]):
             if facts is None and now is not None and now.sync_s is not None and not self.about("overview", key):
                 self.work.inquiries.ask("overview", "overview", [(document, plan.program)], key)
         self.query_one(f"#{SUMMARY}", Words).show(summarise(self.session, plan, facts, self.work.outcome))
+
+    async def _follow(self) -> None:
+        """Of a model alone the summary tells of the best plan so far, until somebody chooses one."""
+        best = self.session.best
+        if best is not None and self.view == SUMMARY and not self.chosen and self.session.current != best.key:
+            await self.show_plan(best.key)
 
     def _title(self, document: Document) -> Text:
         text = Text(no_wrap=True, overflow="ellipsis")
@@ -298,6 +315,7 @@ class Shell(App[int]):
             self.refresh_detail()
 
     async def on_plan_list_chosen(self, event: PlanList.Chosen) -> None:
+        self.chosen = True
         await self.show_plan(event.key)
 
     # -- helpers' answers --------------------------------------------------------------
@@ -325,6 +343,7 @@ class Shell(App[int]):
                     await self.saving.formatted(item)
                 case Rewritten(key):
                     self._rewritten(self.session.documents[key])
+                    await self._follow()
                 case Checked(key) if self.shown is None and self.session.current is not None:
                     await self.show_plan(self.session.current)
                 case Checked() | Searching():

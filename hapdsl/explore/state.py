@@ -44,6 +44,7 @@ class LineCost:
 
 
 PROVEN, SKETCH, WRONG, UNKNOWN = "proven", "sketch", "wrong", "unknown"
+TEXT = "text"  # of a file that holds no program
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Document:
 
     def _carry(self, text: str, priced: Priced) -> Priced:
         move = moved(text, self.text)
-        lines = {new: cost for old, cost in priced.lines.items() if (new := move(old)) is not None}
+        lines = move.carried(priced.lines)
         return replace(priced, lines=lines, line=move(priced.line) or priced.line, end_line=move(priced.end_line) or priced.end_line)
 
     def state(self, name: str) -> str:
@@ -230,6 +231,15 @@ class Move:
     head: int
     tail: int
     by: int
+
+    def carried(self, costs: Mapping[int, LineCost]) -> dict[int, LineCost]:
+        """What is known by line, where the lines are now."""
+        if self.by:
+            return {new: cost for old, cost in costs.items() if (new := self(old)) is not None}
+        found = dict(costs)  # a key in a line moves no other: thousands of lines are copied at once
+        for line in range(self.head + 1, self.tail + 1):
+            found.pop(line, None)
+        return found
 
     def __call__(self, line: int) -> int | None:
         if line <= self.head:
@@ -341,9 +351,28 @@ class Session:
             if self.current is not None and self.current in gone:
                 at = before.index(self.current[1])  # renamed, most likely
                 self.current = (key, names[at if len(names) == len(before) else 0]) if names else None
-        if self.current is None and document is self.main:
-            self.current = next((k for k in self.plans if k[0] == key), None)
+        if self.current in (None, self.whole) and document is self.main:
+            self.current = next((k for k in self.plans if k[0] == key), self.current)
         return True
+
+    @property
+    def whole(self) -> tuple[str, str]:
+        """The key of the first document itself, which holds no program."""
+        return (self.main.key, "")
+
+    def listed(self) -> list[Row]:
+        """What can be looked at: the plans, and before them the file they are plans for where it holds none."""
+        rows = self.rows()
+        if rows and all(r.plan.document != self.main.key for r in rows):
+            state = WRONG if any(f.is_error for f in self.main.findings) else TEXT
+            rows.insert(0, Row(Plan(*self.whole, FILE, self.main.title), state, None, False, True, self.main.dirty))
+        return rows
+
+    @property
+    def best(self) -> Plan | None:
+        """The plan that a person who only has a model wants to hear about: what the search found, else the first baseline."""
+        plans = sorted((p for p in self.plans.values() if p.document != self.main.key), key=lambda p: p.origin != SYNTHESISED)
+        return plans[0] if plans and all(p.document != self.main.key for p in self.plans.values()) else None
 
     def rows(self) -> list[Row]:
         """The plans in order: the file's own, the synthesised one, baselines; each group as it came."""

@@ -93,6 +93,7 @@ class Alternatives(OptionList):
         self.ids: list[str | None] = []
         self.plain = ""
         self.last: tuple[Asked | None, str] = (None, "")
+        self.told: list[object] = []
 
     def show(self, asked: Asked | None, hint: str) -> None:
         """The options, with the cursor on the one it was on; that one says what it would change."""
@@ -120,7 +121,10 @@ class Alternatives(OptionList):
                     text.append("".join(f"\n  {c}" for c in changes), Style.parse(colours["dim"]))
             prompts.append(Option(text, disabled=name is None))
             ids.append(name)
-        self.plain = "\n".join(str(p.prompt) for p in prompts)
+        told = [p.prompt for p in prompts]
+        if told == self.told and ids == self.ids:
+            return  # a list that is filled has the whole screen laid out again
+        self.told, self.plain = told, "\n".join(map(str, told))
         with self.prevent(OptionList.OptionHighlighted):
             self.clear_options()
             self.add_options(prompts)

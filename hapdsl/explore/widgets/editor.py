@@ -23,7 +23,7 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import TextAreaTheme
 
 from hapdsl.explore.blocks import changed, repeats
-from hapdsl.explore.highlight import DARK, LIGHT, spans
+from hapdsl.explore.highlight import DARK, LIGHT, spans, widest
 from hapdsl.explore.state import Finding, LineCost
 from hapdsl.explore.widgets.folds import Folded, Steps
 from hapdsl.lang.amounts import in_seconds
@@ -199,7 +199,7 @@ class ProgramEditor(TextArea, inherit_bindings=False):
 
     def _refresh_size(self) -> None:
         """As high as there is something to show."""
-        width, _ = self.document.get_size(self.indent_width)
+        width = widest(self.document.lines, self.indent_width)
         more = max((len(self._rest(r)) for r in self.folded.folds), default=0)
         self.virtual_size = Size(width + more + self.gutter_width + 1, self.folded.height)
         self._refresh_scrollbars()

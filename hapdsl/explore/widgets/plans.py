@@ -12,11 +12,11 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from hapdsl.explore.state import BASELINE, PROVEN, SKETCH, SYNTHESISED, UNKNOWN, Row, gap_in_words
+from hapdsl.explore.state import BASELINE, PROVEN, SKETCH, SYNTHESISED, TEXT, UNKNOWN, Row, gap_in_words
 from hapdsl.lang.amounts import in_seconds
 
-MARKS = {PROVEN: "✓", SKETCH: "~", UNKNOWN: "·"}
-_COLOURS = {"✓": ("#7ee2a8", "#116329"), "~": ("#e5c07b", "#8a5a00"), "·": ("#8b949e", "#6e7781"), "✗": ("#ff7070", "#c0102a")}
+MARKS = {PROVEN: "✓", SKETCH: "~", UNKNOWN: "·", TEXT: " "}
+_COLOURS = {"✓": ("#7ee2a8", "#116329"), "~": ("#e5c07b", "#8a5a00"), "·": ("#8b949e", "#6e7781"), " ": ("#8b949e", "#6e7781"), "✗": ("#ff7070", "#c0102a")}
 BAR = 8  # columns of the longest bar
 ONE_LINE = 56  # columns from which a plan takes one line
 
@@ -45,11 +45,16 @@ class PlanList(OptionList):
         with self.prevent(OptionList.OptionHighlighted):
             if same:
                 for k, row in enumerate(rows):
-                    self.replace_option_prompt_at_index(k, self._prompt(row))
+                    self._tell(k, self._prompt(row))
             else:
                 self.clear_options()
                 self.add_options([Option(self._prompt(row)) for row in rows])
             self.highlighted = next((k for k, r in enumerate(rows) if r.plan.key == current), None)
+
+    def _tell(self, index: int, prompt: Text) -> None:
+        """Another prompt, if it is one: the list is laid out again for it."""
+        if prompt != self.get_option_at_index(index).prompt:
+            self.replace_option_prompt_at_index(index, prompt)
 
     def on_resize(self, event: events.Resize) -> None:
         for k, row in enumerate(self.rows):
@@ -104,6 +109,8 @@ class PlanList(OptionList):
 
     def _about(self, row: Row) -> str:
         plan = row.plan
+        if not plan.program:
+            return "what the plans are for"
         kind = {SYNTHESISED: "synthesised", BASELINE: "baseline"}.get(plan.origin, "in this file")
         parts = [plan.doing or gap_in_words(plan.gap), kind, "" if row.fits else "doesn't fit", row.model]
         return " · ".join(p for p in parts if p)

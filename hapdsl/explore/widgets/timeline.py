@@ -71,6 +71,7 @@ class Timeline(ScrollView, can_focus=True):
 
     def show(self, answer: Object | None, line: int, words: str = "") -> None:
         """`answer` of the service's `timeline`; `line` of the program is where the cursor is."""
+        before = self.answer, self.line, self.words
         if answer is not self.answer:
             self.answer = answer
             self.lanes = list(self._lanes(answer)) if answer is not None else []
@@ -79,7 +80,8 @@ class Timeline(ScrollView, can_focus=True):
         if line != self.line and answer is not None and (self.at is None or answer["instructions"][self.at][0] != line):
             self.at = next((k for k, i in enumerate(answer["instructions"]) if i[0] == line), None)
         self.line, self.words = line, words
-        self.refresh()
+        if answer is not before[0] or (line, words) != before[1:]:
+            self.refresh()
 
     @property
     def total(self) -> float:

@@ -34,11 +34,14 @@ class Words(VerticalScroll, can_focus=True):
     """A text that somebody else makes; `plain` is what it says."""
 
     plain = ""
+    text = Text()
 
     def compose(self) -> ComposeResult:
         yield Static(classes="words", markup=False)
 
     def show(self, pieces: Sequence[Piece]) -> None:
         text = styled(pieces, self.app.current_theme.dark)
-        self.plain = text.plain
+        if text == self.text:
+            return  # a new text has the whole screen laid out again
+        self.text, self.plain = text, text.plain
         self.query_one(Static).update(text)
