@@ -23,7 +23,7 @@ from hapdsl.search.eliminate import eliminate
 from hapdsl.search.pairs import Pair, Pairs
 from hapdsl.search.planner import PROOF_LEAVES, ROUND_WORK
 from hapdsl.search.prices import Pricing, cutting_planes
-from hapdsl.search.reorder import reordered
+from hapdsl.search.reorder import reordered, without_unread
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.space import Space
 from hapdsl.search.spaces import Solved, Spaces
@@ -71,7 +71,7 @@ class Completer:
         if best is None:
             raise pairs.nothing([])
         program, pricer = best.scheduler.program(best.choice, plan.program.name), best.scheduler.pricer
-        program = reordered(program, pricer, objective, written(decided))
+        program = reordered(without_unread(program, restriction.wishes), pricer, objective, written(decided))
         seconds = evaluate(program, cluster, pricer).seconds(objective)
         return Completion(program, seconds, min(bound, seconds))
 

@@ -26,7 +26,7 @@ from hapdsl.search.clock import Clock
 from hapdsl.search.nearby import Nearby
 from hapdsl.search.pairs import Pair, Pairs, shares_key
 from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
-from hapdsl.search.reorder import Written, reordered, seconds_in_order, without_unread
+from hapdsl.search.reorder import NO_WISHES, Written, reordered, seconds_in_order, without_unread
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.sharemodel import propose
 from hapdsl.search.shares import Shares, Stages, descend, layout_of, proportional, shares_of
@@ -382,7 +382,8 @@ class _Planner:
     def in_order(self, pair: Pair) -> Candidate:
         """A pair's program in the best order found."""
         candidate, pricer = pair.candidate(), pair.scheduler.pricer
-        program = candidate.program if self.restriction is not None else without_unread(candidate.program)
+        wishes = self.restriction.wishes if self.restriction is not None else NO_WISHES
+        program = without_unread(candidate.program, wishes)
         program = reordered(program, pricer, self.objective, self.written)
         if program is candidate.program:
             return candidate

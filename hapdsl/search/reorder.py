@@ -11,7 +11,7 @@ Cost: for n tasks on D devices O(n x D) per order that is looked at; their numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,6 +26,7 @@ from hapdsl.graph.program import COLLECTIVES, LOCAL, Instruction, Program, Value
 from hapdsl.lang import nodes
 from hapdsl.search.levels import by_levels
 from hapdsl.search.order import Tasks
+from hapdsl.search.restriction import Wish
 from hapdsl.search.streams import by_streams
 
 LEAST = 1e-6  # of the step: what another order must gain at all
@@ -34,6 +35,7 @@ FEW = 0.1  # of its lines
 HALVINGS = 4
 QUICK = 12  # orders that are simulated where it must be quick
 
+NO_WISHES: Mapping[str, Wish] = {}
 Written = Callable[[Instruction], bool]
 
 
@@ -48,8 +50,9 @@ def reordered(program: Program, pricer: Pricer, objective: str, written: Written
     return program if best is lines else replace(program, instructions=[line.instruction for line in best])
 
 
-def without_unread(program: Program) -> Program:
-    """The program without conversions of which nothing is read: choices may offer what nobody takes, and behind compute that costs nothing."""
+def without_unread(program: Program, wishes: Mapping[str, Wish] = NO_WISHES) -> Program:
+    """The program without conversions of which nothing is read, and that no `wishes` (by tensor) ask for: choices may offer what nobody takes, and
+    behind compute that costs nothing."""
     graph = program.graph
     results = {graph.resolve(n) for n in (graph.loss, *graph.outputs, *graph.metrics) if n is not None}
     results |= set(graph.updates.values())
@@ -57,7 +60,8 @@ def without_unread(program: Program) -> Program:
     kept: list[Instruction] = []
     for instruction in reversed(program.instructions):
         conversion = instruction.node is None and instruction.op in (*COLLECTIVES, *LOCAL)
-        if conversion and not any(v in read or v.tensor in results for v in instruction.outputs):
+        asked = any(v.placement[0] in wishes[v.tensor].asked for v in instruction.outputs if v.tensor in wishes)
+        if conversion and not asked and not any(v in read or v.tensor in results for v in instruction.outputs):
             continue
         read.update(instruction.inputs)
         kept.append(instruction)

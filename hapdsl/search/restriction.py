@@ -27,6 +27,11 @@ class Wish:
     sources: Mapping[Placement, Placement] = field(default_factory=dict)
     methods: Mapping[Placement, str] = field(default_factory=dict)
 
+    @property
+    def asked(self) -> Offer:
+        """The placements that someone wants to see."""
+        return (*self.made, *self.wanted)
+
     def granted(self, given: Placement, offer: Offer) -> bool:
         """Do a given placement and an offered set have all that is wanted?"""
         return given not in self.made and all(p == given or p in offer for p in self.wanted)

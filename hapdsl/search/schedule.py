@@ -201,8 +201,7 @@ class _Run:
 
     def asked(self, name: str) -> Offer:
         """Placements that a person wants to see made."""
-        wish = self.s.wish(name)
-        return (*wish.made, *wish.wanted)
+        return self.s.wish(name).asked
 
     def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> None:
         if placement not in self.have.get(name, ()):

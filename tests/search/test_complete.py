@@ -163,3 +163,15 @@ def test_two_axes_are_refused() -> None:
     with pytest.raises(HapError) as stop:
         complete(verify(tree, graph, 2), tree, cluster(CLUSTERS["pair"]))
     assert [d.code for d in stop.value.diagnostics] == ["HAP604"]
+
+
+def test_a_wish_brings_no_line_that_nobody_reads() -> None:
+    """An offered set that has what is wanted may have more, where that costs nothing."""
+    graph = training(MODELS["two products"])
+    body = "    h@S(1) = matmul(x@R, w1@S(1))\n    h@R = all_gather(h@S(1))"
+    for machines in ("pair", "three"):
+        found = completed(graph, program(body, "two"), machines).program
+        read = {v for i in found.instructions for v in i.inputs}
+        new = graph.updates.values()
+        made = {v for i in found.instructions if i.node is None and i.inputs for v in i.outputs if v.tensor not in new}
+        assert {str(v) for v in made - read} <= {"h@R"} <= {str(v) for v in made}
