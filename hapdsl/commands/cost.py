@@ -90,7 +90,7 @@ def _words(title: str, cluster: Cluster, cost: Cost, rests_on: str) -> str:
     rows = []
     for k, stage in enumerate(cost.stages[:SHOWN]):
         what = "compute" if stage.collective is None else stage.collective
-        method = f" {stage.method}" if stage.method in ("padded", "grouped") else ""
+        method = f" {stage.method}" if stage.method not in (None, "ring", "pairwise") else ""
         tensors = ", ".join(stage.tensors[:2]) + (
             f" and {len(stage.tensors) - 2} more" if len(stage.tensors) > 2 else ""
         )

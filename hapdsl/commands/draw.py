@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--cluster", metavar="NAME", help="Draw a cluster's nodes and links instead.")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
 @click.option("--on", metavar="CLUSTER", help="Another cluster for the costs: a NAME in FILE, a file, or FILE:NAME.")
-@click.option("--timeline", "time", type=click.Choice(["overlap", "sync"]), help="Draw when things happen: .svg is a Gantt chart with idle time marked, .json a trace.")  # fmt: skip
+@click.option("--timeline", "time", type=click.Choice(["overlap", "sync"]), is_flag=False, flag_value="overlap", help="Draw when things happen (overlap, where nothing is said): .svg is a Gantt chart with idle time marked, .json a trace.")  # fmt: skip
 @json_option
 @click.pass_obj
 def command(

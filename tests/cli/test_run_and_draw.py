@@ -115,7 +115,7 @@ def test_draw_a_timeline(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
     chart = tmp_path / "t.svg"
     assert hapdsl("draw", tiny, "--timeline", "sync", "-o", chart).status == 0
     assert "stage by stage" in chart.read_text() and "idle for" in chart.read_text()
-    assert hapdsl("draw", tiny, "--timeline", "overlap", "-o", tmp_path / "t.json").status == 0
+    assert hapdsl("draw", tiny, "-o", tmp_path / "t.json", "--timeline").status == 0
     assert '"sync_s"' in (tmp_path / "t.json").read_text()
     for arguments, code in (
         (("--timeline", "overlap", "-o", tmp_path / "t.png"), "HAP814"),
