@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hapdsl.run.report import Line
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+SPEAK_S = 1.0  # torchrun ends all ranks with the first that fails: the one that speaks must have spoken
 _OURS = ("device", "backend", "dtype", "loss_scale", "check_replicas", "workers", "compiled", "log")
 
 
@@ -88,6 +90,7 @@ def said_once(function: _Function) -> _Function:
         except HapError as problem:
             if first() or type(problem) is not HapError:
                 raise
+            time.sleep(SPEAK_S)
             return problem.status
 
     return cast(_Function, call)

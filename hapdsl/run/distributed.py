@@ -183,6 +183,12 @@ def groups(program: Program, rank: int, backend: Backend = GLOO) -> list[Group]:
 
 def agree(program: Program) -> None:
     """Raises HapError HAP717 unless all ranks hold the same program for the same model and shares, in the same version of hapdsl."""
-    different = differing(f"{__version__} {fingerprint(program)}")
-    if different:
-        raise error("HAP717", f"ranks {', '.join(map(str, different))} hold another program than rank 0")
+    for said, what in ((__version__, "run another version of hapdsl"), (fingerprint(program), "hold another program")):
+        different = differing(said)
+        if different:
+            own = f" ({__version__})" if said == __version__ else ""
+            raise error(
+                "HAP717",
+                f"ranks {', '.join(map(str, different))} {what} than rank 0{own}",
+                help="start all ranks with the same file and the same hapdsl",
+            )

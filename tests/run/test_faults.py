@@ -18,9 +18,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from hapdsl import __version__
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
-from hapdsl.run import heartbeat, launch, links
+from hapdsl.run import distributed, heartbeat, launch, links
 from hapdsl.run.checkpoint import find, steps
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.train import train
@@ -306,6 +307,23 @@ def test_a_full_disk(tmp_path):
     assert "process 0" in said.message and "File too large" in said.message and "--resume" in said.help
     assert steps(tmp_path) == [1, 2] and not find(tmp_path).verify()
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def older(reporter, program):
+    if dist.get_rank() == 1:
+        distributed.__version__ = "0.0.1"  # of this process
+    distributed.agree(program)
+
+
+def test_a_rank_with_another_version():
+    with pytest.raises(HapError) as stop:
+        launch.launch(older, 3, (program_of("mlp_zero"),), names=["a", "b", "c"], method="fork")
+    (said,) = stop.value.diagnostics
+    assert (
+        said.code == "HAP717"
+        and f"ranks 1 run another version of hapdsl than rank 0 ({__version__})" in said.message
+        and said.help
+    )
 
 
 STOPS = """

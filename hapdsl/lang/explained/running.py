@@ -75,7 +75,7 @@ RUNNING: dict[str, Explanation] = {
     ),
     "HAP717": Explanation(
         "ranks with different programs",
-        "All processes of a run must have read the same program, model and shares. On several machines, copy the file again.",
+        "All processes of a run must have read the same program, model and shares, in the same version of hapdsl. On several machines, copy the file again, and install the same version.",
     ),
     "HAP718": Explanation(
         "not as many processes as devices",
