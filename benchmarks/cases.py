@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
-LIMIT = 20.0  # seconds; for searches that may never end
+LIMIT = 20.0  # CPU seconds (of a mixed-integer program seconds); for searches that may never end
 PLAN_CPU = 20.0  # CPU seconds of a plan that is compared with the baselines
 
 # Sizes under which every example is planned beside the baselines: all of its operators, few layers, and widths that leave room on most clusters.

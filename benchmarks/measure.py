@@ -30,7 +30,7 @@ from hapdsl.lang import nodes  # noqa: E402
 from hapdsl.lang.diagnostics import HapError  # noqa: E402
 from hapdsl.lang.parse import parse  # noqa: E402
 from hapdsl.search.alternatives import Alternatives  # noqa: E402
-from hapdsl.search.astar import Limits, best_first  # noqa: E402
+from hapdsl.search.astar import best_first  # noqa: E402
 from hapdsl.search.baselines import baselines  # noqa: E402
 from hapdsl.search.complete import complete, decisions  # noqa: E402
 from hapdsl.search.completer import Completer  # noqa: E402
@@ -161,7 +161,7 @@ def measured_space(case: Case) -> Found:
 
         oracle = PropertySets(graph, layout, cluster)
         try:
-            exact: float | None = oracle.cheapest(lambda: watch.wall > LIMIT)
+            exact: float | None = oracle.cheapest(lambda: watch.cpu > LIMIT)
         except TimeoutError:
             exact = None
         ended = "gap" if exact is not None else "seconds"
@@ -184,7 +184,7 @@ def measured_space(case: Case) -> Found:
     blind = "h = 0" in case.method
     found = best_first(
         pricing.elimination, lambda a: scheduler.seconds(space.choice(a), "sync"), 0.01,
-        Limits(seconds=LIMIT), heuristic="zero" if blind else "elimination",
+        cancelled=lambda: watch.cpu > LIMIT, heuristic="zero" if blind else "elimination",
     )  # fmt: skip
     cost = found.cost if found.assignment is not None else None
     bound = found.bound if blind else max(found.bound, pricing.bound)  # the blind one has what its own heap proves

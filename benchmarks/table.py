@@ -34,7 +34,7 @@ def tables(rows: Sequence[Row], machine: str) -> str:
     if by["sketch"]:
         parts.append("### A sketch: one activation of the 24-layer plan pinned elsewhere\n\n" + sketches(by["sketch"]))
     if by["methods"]:
-        parts.append(f"### Ways to search one space (shares by speed, plain SGD, {LIMIT:.0f} s at most)\n\n" + methods(by["methods"]))
+        parts.append(f"### Ways to search one space (shares by speed, plain SGD, {LIMIT:.0f} CPU s at most)\n\n" + methods(by["methods"]))
     if by["baselines"]:
         parts.append("### Every example model on every example cluster, baselines kept out of the candidates\n\n" + against(by["baselines"]))
     return "\n".join(parts)
@@ -120,7 +120,7 @@ def methods(rows: Sequence[Row]) -> str:
         (
             (
                 label(r), r["method"], str(f["calls"]), seconds(f["search_s"]), seconds(f["search_cpu_s"]), milliseconds(f.get("bound_s")), milliseconds(f.get("cost_s")),
-                f"{f['nodes']:,}" if "nodes" in f else "–", {"gap": "done", "seconds": "out of time"}.get(f["ended"], f["ended"]), mib(f["above_imports_bytes"]),
+                f"{f['nodes']:,}" if "nodes" in f else "–", {"gap": "done", "seconds": "out of time", "cancelled": "out of time"}.get(f["ended"], f["ended"]), mib(f["above_imports_bytes"]),
             )
             for r, f in found
         ),
