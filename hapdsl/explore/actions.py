@@ -77,8 +77,6 @@ ACTIONS: tuple[Action, ...] = (
     Action("help", "Help", "List all keys", "View", ("f1",), ("question_mark",), footer="Help"),
 )
 
-BY_NAME = {a.name: a for a in ACTIONS}
-
 # What moves and edits in the editor is the editor widget's own; help lists it beside the actions.
 EDITOR_KEYS: tuple[tuple[str, str], ...] = (
     ("arrows, page up", "move; with ctrl by words, with shift select"),

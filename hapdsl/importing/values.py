@@ -149,8 +149,4 @@ def same_layout(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
     return len(a) == len(b) and all(same_atoms(x, y) for x, y in zip(a, b, strict=True))
 
 
-def letter_count(layouts: Sequence[Layout]) -> int:
-    return len({id(d[0]) for layout in layouts for d in layout if d})
-
-
 __all__ = ["Atom", "Declared", "Dim", "Either", "Extent", "Followed", "Layout", "Notation", "Root", "Sizes", "Statement", "Tensor", "Unbiased", "Value", "flat", "resolved"]

@@ -1,4 +1,4 @@
-"""How much time a search still has, and who is told how it goes."""
+"""How much time a search still has."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Clock:
     started: float = field(default_factory=time.monotonic)
 
     def late(self) -> bool:
+        """Is time up, or has somebody cancelled it?"""
         left = self.left()
         return (left is not None and left <= 0) or (self.cancelled is not None and self.cancelled())
 
@@ -24,4 +25,5 @@ class Clock:
         return None if self.limit is None else max(0.0, self.limit - self.spent())
 
     def spent(self) -> float:
+        """Seconds since the start."""
         return time.monotonic() - self.started
