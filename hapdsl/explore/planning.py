@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hapdsl.check.write import write
-from hapdsl.cluster.fewer import fewer
+from hapdsl.cluster.fewer import Fewer, fewer
 from hapdsl.explore.analyse import analyse, finding
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
@@ -16,7 +16,7 @@ from hapdsl.search.baselines import baselines
 from hapdsl.search.fewer import plan_or_fewer
 from hapdsl.search.plan import Candidate, Progress
 from hapdsl.standalone import standalone
-from hapdsl.virtual import over_all, planned
+from hapdsl.virtual import over_all, plan_over
 from hapdsl.workbench import Workbench
 
 Object = dict[str, Any]
@@ -76,12 +76,13 @@ class _Planning:
         for name, candidate in baselines(self.graph, seen, self.objective).items():
             if candidate is not None:
                 self.tell(name, over_all(candidate, self.hardware, self.objective), f"{name}: a baseline")
-        smaller = () if virtual else fewer(self.block, self.hardware)
-        found, on = plan_or_fewer(
-            self.graph, seen, smaller, objective=self.objective, gap=self.gap, progress=self.progress, baselines=False, name=self.name
-        )
-        if virtual:
-            found = planned(found, self.hardware)
+        wishes: dict[str, Any] = {"objective": self.objective, "gap": self.gap, "progress": self.progress, "name": self.name}
+        on: Fewer | None = None
+        if virtual:  # as `hapdsl plan`: two searches over nodes, and a baseline where its expansion is the fastest
+            found = plan_over(self.graph, self.hardware, **wishes)
+        else:
+            smaller = fewer(self.block, self.hardware)
+            found, on = plan_or_fewer(self.graph, self.hardware, smaller, baselines=False, **wishes)
         if on is not None:
             self.block = on.block
         proof = {"bound_s": found.bound_s, "gap": found.gap, "scope": found.bound_scope, "search_s": found.search_s, "nodes": found.nodes}
@@ -95,9 +96,9 @@ class _Planning:
     def progress(self, news: Progress) -> None:
         self.say({"doing": news.doing, "best_s": news.best_s, "bound_s": news.bound_s})
         now = time.monotonic()
-        if news.best_s is not None and news.best_s < self.told[1] and now - self.told[0] > EVERY and news.make is not None and not self.hardware.virtual:
+        if news.best_s is not None and news.best_s < self.told[1] and now - self.told[0] > EVERY and news.make is not None:
             self.told = (now, news.best_s)
-            self.tell("plan", news.make(), "the best so far")
+            self.tell("plan", over_all(news.make(), self.hardware, self.objective), "the best so far")
 
     def tell(self, name: str, candidate: Candidate, note: str, proof: Object | None = None) -> None:
         """A plan as text, with what the checker says of that very text."""

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from hapdsl.explore.log import Log
+from hapdsl.explore.service import answer
 from hapdsl.explore.widgets.words import Words
-from hapdsl.explore.workers import Subprocess
+from hapdsl.explore.workers import Object, Subprocess
+from hapdsl.virtual import plan_over
+from hapdsl.workbench import Workbench
 
 from .conftest import opened, run, settled
 
@@ -79,3 +82,36 @@ def test_a_search_is_watched_held_continued_and_stopped(small: Path) -> None:
                     os.kill(planner.process.pid, signal.SIGCONT)
 
     run(work())
+
+
+NODES = """
+model mlp(batch = 64, d = 32, hidden = 48, classes = 10) {
+    input x     : f32[batch, d]
+    input label : i64[batch]
+    param w1    : f32[d, hidden]       init normal(std = 0.05)
+    param w2    : f32[hidden, classes] init normal(std = 0.05)
+    loss = cross_entropy(matmul(relu(matmul(x, w1)), w2), label)
+    train loss with sgd(lr = 0.1)
+}
+cluster nodes {
+    device fast { compute = 2 TFLOP/s, memory = 8 GiB, bandwidth = 300 GB/s }
+    device slow { compute = 1 TFLOP/s, memory = 8 GiB, bandwidth = 200 GB/s }
+    node big   = 2 * fast over { bandwidth = 12 GB/s, latency = 5 us }
+    node small = 2 * slow over { bandwidth = 12 GB/s, latency = 5 us }
+    network 1 * big virtual, 2 * small virtual over { bandwidth = 1 GB/s, latency = 20 us }
+}
+"""
+
+
+def test_over_virtual_nodes_it_finds_what_plan_finds() -> None:
+    said: list[Object] = []
+    answer({"id": 1, "do": "plan", "path": "nodes.hap", "text": NODES}, said.append)
+    bench = Workbench("nodes.hap", NODES)
+    found = plan_over(bench.graph(), bench.cluster(), name="mlp_plan")
+    told = [a for a in said if a.get("plan") == "plan"]
+    assert said[-1] == {"id": 1, "done": True} and "gap" in told[-1]
+    (priced,) = told[-1]["analysis"]["programs"]
+    assert len(priced["memory_bytes"]) == 6 and priced["state"] == "proven"
+    assert priced["sync_s"] == pytest.approx(found.cost_s, rel=1e-9) and told[-1]["bound_s"] == pytest.approx(found.bound_s, rel=1e-9)
+    baselines = [a["analysis"]["programs"][0]["sync_s"] for a in said if a.get("plan") not in (None, "plan")]
+    assert baselines and priced["sync_s"] <= min(baselines) * (1 + 1e-9)
