@@ -178,6 +178,21 @@ class Builder(Layouts):
         self.tables[name] = tensor
         return self.declare("frozen" if dtype in FLOATS else "buffer", name, resolved(x.dims), tuple(tensor.shape), dtype)
 
+    def depends_on_parameters(self, x: Value) -> bool:
+        """Is x a trained parameter, or made of one?"""
+        seen: set[int] = set()
+        stack = [x.tensor]
+        while stack:
+            t = stack.pop()
+            if id(t) in seen:
+                continue
+            seen.add(id(t))
+            if t.statement is not None:
+                stack.extend(t.statement.operands)
+            elif t.name in self.declared and self.declared[t.name].kind == "param":
+                return True
+        return False
+
     def buffer(self, x: Constant) -> Value:
         """A buffer of the module's that a step changes."""
         shape = x.shape

@@ -102,11 +102,13 @@ def import_module(
         outputs = [("loss", found), *outputs]  # nothing to train: the loss is an output like the others
         found = None
     live = _live(builder.statements, [v for _, v in outputs] + ([found] if found is not None else []), found is not None)
+    if found is not None:
+        _freeze(builder, live, found)
     symbols = Symbols({n: (a,) for n, a in words.items()}, taken=[*builder.declared])
     find_parts(symbols, live, builder.declared)
     writer = Writer(builder, symbols, live, call if found is not None else None)
     read = {id(t) for s in live for t in s.operands}
-    unused = [own for kind, own in traced.names.values() if kind == "param" and not _is_read(builder, own, read)]
+    unused = [own for kind, own in traced.names.values() if kind == "param" and not _is_trained(builder, own, read, found is not None)]
     model = writer.model(name, found, outputs, _note(note, unused))
     shapes = {d.name: d.shape for d in builder.declared.values() if d.kind != "input" and id(d.tensor) in read}
     tables = {n: t for n, t in builder.tables.items() if n in shapes}
@@ -143,13 +145,25 @@ def _live(statements: list[Statement], results: list[Value], training: bool) -> 
     return [s for s in statements if any(id(t) in wanted for t in s.makes)]
 
 
-def _is_read(builder: Builder, name: str, read: set[int]) -> bool:
-    return name in builder.declared and id(builder.declared[name].tensor) in read
+def _freeze(builder: Builder, live: list[Statement], loss: Value) -> None:
+    """Parameters that other results read and the loss doesn't: they have no gradient, and stay as they are."""
+    reached = {id(loss.tensor)}
+    for s in reversed(live):
+        if any(id(t) in reached for t in s.makes):
+            reached.update(id(t) for t in s.operands)
+    for d in builder.declared.values():
+        if d.kind == "param" and id(d.tensor) not in reached:
+            d.kind = "frozen"
+
+
+def _is_trained(builder: Builder, name: str, read: set[int], trains: bool) -> bool:
+    d = builder.declared.get(name)
+    return d is not None and id(d.tensor) in read and (d.kind == "param" or not trains)
 
 
 def _note(note: str, unused: list[str]) -> list[str]:
     lines = [note] if note else []
     if unused:
         shown = ", ".join(unused[:4]) + (f" and {len(unused) - 4} more" if len(unused) > 4 else "")
-        lines.append(f"nothing reads these parameters, so they aren't trained: {shown}")
+        lines.append(f"the loss doesn't depend on these parameters, so they aren't trained: {shown}")
     return lines

@@ -293,7 +293,7 @@ def power_by(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
     return call(b, "exp", times(b, as_value(b, y), call(b, "log", fresh(as_value(b, x)))))
 
 
-@handles("aten.baddbmm.default")
-def baddbmm(b: Builder, node: Node, x: Value, left: Value, right: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+@handles("aten.baddbmm.default", constants=True)
+def baddbmm(b: Builder, node: Node, x: Operand, left: Value, right: Value, *, beta: float = 1, alpha: float = 1) -> Value:
     product = scaled(b, fresh(batched(b, fresh(left), fresh(right))), alpha)
-    return product if beta == 0 else b.pointwise("add", [scaled(b, fresh(x), beta), fresh(product)])
+    return product if beta == 0 else b.pointwise("add", [fresh(product), scaled(b, fresh(as_value(b, x)), beta)])

@@ -12,7 +12,7 @@ from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value
-from hapdsl.importing.on_numbers import fresh
+from hapdsl.importing.on_numbers import fresh, reduced
 from hapdsl.importing.values import Unbiased, Value
 
 
@@ -178,6 +178,21 @@ def adaptive(b: Builder, node: Node, x: Value, target: Any) -> Value:
     h, w = (b.new_dim(side, n, True) for side, n in enumerate(out))
     dims = (x.dims[0], x.dims[1], h, w)
     return b.emit("adaptive_avg_pool2d", [x], dims, dims, **_set(size=(count, 1)))
+
+
+@handles("aten.adaptive_avg_pool1d.default")
+def adaptive_1d(b: Builder, node: Node, x: Value, target: Any) -> Value:
+    if [int(n) for n in target] != [1]:
+        raise b.refuse("adaptive_avg_pool1d to another length than 1", "write it with a reshape and a mean")
+    return reduced(b, "mean", x, [-1], True)
+
+
+@handles("aten.upsample_bilinear2d.vec", "aten.upsample_bicubic2d.vec")
+def resized(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
+    """To the size that it has, which changes nothing: tables of positions for images of another size than they were made for."""
+    if tuple(node.meta["val"].shape) != tuple(size(d) for d in x.dims):
+        raise b.refuse("interpolation to another size", "resize before training, as timm's img_size and transformers' image_size do")
+    return x
 
 
 @handles("aten.batch_norm.default", constants=True)

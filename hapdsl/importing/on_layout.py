@@ -21,10 +21,18 @@ def _shape(node: Node) -> tuple[int, ...]:
 
 
 @handles(
-    "aten.contiguous.default", "aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.lift_fresh_copy.default",
+    "aten.contiguous.default", "aten.alias.default", "aten.clone.default", "aten.lift_fresh_copy.default",
     "aten.to.device", "aten.positive.default",
 )  # fmt: skip
 def same(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
+    return x
+
+
+@handles("aten.detach.default")
+def detach(b: Builder, node: Node, x: Value) -> Value:
+    """What depends on no parameter passes no gradient anyway."""
+    if x.dtype in FLOATS and b.depends_on_parameters(x):
+        raise b.refuse("detach() of what parameters make, whose gradient would have to stop here,", "make the parameters before it frozen (requires_grad = False), or take the tensor as an input")
     return x
 
 

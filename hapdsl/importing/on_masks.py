@@ -12,7 +12,7 @@ from hapdsl.importing.atoms import leaves, size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant, is_causal
 from hapdsl.importing.handlers import handles
-from hapdsl.importing.on_layout import expand
+from hapdsl.importing.on_layout import as_value, expand, slice_
 from hapdsl.importing.on_matrices import attention, embedding
 from hapdsl.importing.on_numbers import fresh
 from hapdsl.importing.values import Dim, Followed, Value
@@ -56,6 +56,10 @@ def index(b: Builder, node: Node, x: Value, where: Sequence[Any]) -> Value:
     x = fresh(x)
     if len(where) == 1 and len(x.dims) == 2 and isinstance(where[0], Value | Constant):
         return embedding(b, node, x, where[0])
+    given = [d for d, positions in enumerate(where) if positions is not None]
+    if len(given) == 1 and isinstance(where[given[0]], Constant) and (run := _run(where[given[0]])) is not None:
+        part: Value = slice_(b, node, x, given[0], *run)
+        return part
     if len(where) == 2 and isinstance(where[0], Constant) and isinstance(where[1], Value) and where[0].positions() == (0, 0):
         return one_of_each(b, x, where[0], where[1])
     rank = len(node.meta["val"].shape)
@@ -70,6 +74,26 @@ def index(b: Builder, node: Node, x: Value, where: Sequence[Any]) -> Value:
     if len(where) != len(x.dims):
         raise b.refuse("indexing of some dims by tensors", "look rows up with an embedding, or take slices")
     return replace(x, dims=tuple(dims))
+
+
+def _run(positions: Constant) -> tuple[int, int | None] | None:
+    """Start and end of positions that follow one another, in one row; the last one may be called -1."""
+    numbers = [int(n) for n in positions.tensor] if len(positions.shape) == 1 else []
+    if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))) or numbers[0] < 0 <= numbers[-1]:
+        return None
+    return numbers[0], numbers[-1] + 1 or None
+
+
+@handles("aten.index_select.default", constants=True)
+def index_select(b: Builder, node: Node, x: Any, d: int, where: Any) -> Value:
+    """A run of positions along one dim; rows of a table by their numbers."""
+    x = fresh(as_value(b, x))
+    if isinstance(where, Constant) and (run := _run(where)) is not None:
+        found: Value = slice_(b, node, x, d, *run)
+        return found
+    if d == 0 and len(x.dims) == 2:
+        return embedding(b, node, x, where)
+    raise b.refuse("index_select of other dims than rows", "look rows up with an embedding, or take slices")
 
 
 def one_of_each(b: Builder, x: Value, rows: Constant, index: Value) -> Value:

@@ -67,8 +67,7 @@ class Writer:
         pieces = self.define(roll(self.statements, self.declared, self.shown, kept), kept)
         self.count_turns(pieces)
         rolled = {f"{p.path}." for p in pieces if not isinstance(p, Run)}
-        used = {id(t) for s in self.statements for t in s.operands}
-        top = [d for d in self.declared.values() if id(d.tensor) in used and not d.name.startswith(tuple(rolled))]
+        top = [d for d in self.declared.values() if id(d.tensor) in self.readers and not d.name.startswith(tuple(rolled))]
         body: list[nodes.Statement] = [*self.inputs(top), *self.declarations(top, "")]
         self.name_carried(pieces, kept)
         for piece in pieces:
@@ -126,7 +125,7 @@ class Writer:
         self.names.update({id(t): f"x{k + 1}" if k else "x" for k, t in enumerate(read.values())})
         for t in returns:
             self.names.pop(id(t), None)
-        own = [d for d in self.declared.values() if d.name.startswith(scope)]
+        own = [d for d in self.declared.values() if d.name.startswith(scope) and id(d.tensor) in self.readers]
         here = {*self.symbols.values, *(self.names[i] for i in read), *(d.name[len(scope) :] for d in own)}
         body = (*self.declarations(own, scope), *self.run(piece.statements, scope, here))
         inner = [self.names[id(t)] for t in returns]
@@ -224,7 +223,7 @@ class Writer:
             if last_read.get(id(found), -1) <= position[id(after)]:
                 self.names[id(after)] = word
         inside = set(self.taken)
-        own = [d for d in self.declared.values() if d.name.startswith(scope)]
+        own = [d for d in self.declared.values() if d.name.startswith(scope) and id(d.tensor) in self.readers]
         body = [*self.declarations(own, scope), *self.run(piece.body, scope, inside)]
         body += [
             nodes.Assign((self.carried_names[id(after)],), nodes.Name(self.names[id(after)]))

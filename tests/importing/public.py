@@ -106,3 +106,36 @@ def tiny_vgg() -> nn.Module:
 
 def tiny_convnext() -> nn.Module:
     return timm.models.convnext.ConvNeXt(depths=(1, 1, 1, 1), dims=(8, 8, 16, 16), num_classes=5)
+
+
+# Models that users will try next: positions by distance (ALiBi, tables of relative positions), windows that are shifted.
+def bloom() -> nn.Module:
+    return hf.BloomForCausalLM(hf.BloomConfig(vocab_size=50, hidden_size=24, n_layer=2, n_head=3, hidden_dropout=0.0, attention_dropout=0.0))
+
+
+def falcon() -> nn.Module:
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    return hf.FalconForCausalLM(hf.FalconConfig(vocab_size=50, hidden_dropout=0.0, attention_dropout=0.0, **sizes))
+
+
+def xlnet() -> nn.Module:
+    return hf.XLNetLMHeadModel(hf.XLNetConfig(vocab_size=50, d_model=24, n_layer=2, n_head=3, d_inner=48, dropout=0.0))
+
+
+def swin() -> nn.Module:
+    sizes = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4}
+    return hf.SwinForImageClassification(hf.SwinConfig(num_labels=5, drop_path_rate=0.0, **sizes))
+
+
+def beit() -> nn.Module:
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 48, "image_size": 32, "patch_size": 8}
+    return hf.BeitForImageClassification(hf.BeitConfig(num_labels=5, drop_path_rate=0.0, use_relative_position_bias=True, **sizes, **NO_DROPOUT))
+
+
+def timm_swin() -> nn.Module:
+    sizes = {"img_size": 32, "patch_size": 2, "window_size": 4, "embed_dim": 8, "depths": (2, 2), "num_heads": (2, 2)}
+    return timm.models.swin_transformer.SwinTransformer(num_classes=5, drop_path_rate=0.0, **sizes)
+
+
+def tiny_mixer() -> nn.Module:
+    return timm.models.mlp_mixer.MlpMixer(num_classes=5, img_size=32, patch_size=8, num_blocks=2, embed_dim=16)
