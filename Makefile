@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 # Whatever in the documentation is made by a command, and goes stale without it: the quick ones first.
-FIGURES := theory tutorial pictures bench pricing paper emulate summary
+FIGURES := theory tutorial pictures bench pricing explorer paper emulate summary
 
 .PHONY: help demo test check lint types contracts docs pytest figures $(FIGURES) soak fuzz coverage clean
 
@@ -23,6 +23,7 @@ help:
 	@echo '       pictures  drawings, and the explorer'"'"'s screens (minutes)'
 	@echo '       bench     measure the search (an hour or two)'
 	@echo '       pricing   measure pricing and editing (minutes)'
+	@echo '       explorer  measure what a person waits for in the explorer (minutes)'
 	@echo '       paper     the evaluation of HAP'"'"'s paper, in simulation (an hour)'
 	@echo '       emulate   run plans and their rivals on an emulated cluster, as root (an hour or two)'
 	@echo '       summary   the table in the README, from what the others have kept (seconds)'
@@ -78,6 +79,9 @@ bench:
 
 pricing:
 	$(BIN)/python -m benchmarks.pricing
+
+explorer:
+	$(BIN)/python -m benchmarks.explorer
 
 paper:
 	$(BIN)/python -m benchmarks.paper --anew
