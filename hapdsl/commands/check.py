@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,11 +14,13 @@ from hapdsl.lang.nodes import NOWHERE
 
 if TYPE_CHECKING:
     from hapdsl.run.samples import Sample
+    from hapdsl.theory.instance import Instance
     from hapdsl.theory.ops import OpDecl
     from hapdsl.workbench import Workbench
 
 
 MOST_ATTRIBUTES = 4  # different attributes that an operator is tried with
+LARGEST = 10_000  # elements of a model's call that is tried as it is: every rule runs it on several devices
 
 
 @dataclass
@@ -148,7 +150,7 @@ def _operators(bench: Workbench, names: list[str], found: _Findings, allow: froz
     """A rule follows from the declaration; numbers show whether the declaration says what the kernel does."""
     from hapdsl.run.validate import validate_op
 
-    used = _attributes_in_use(bench)
+    used = _in_use(bench)
     for name in names:
         decl = bench.ops[name]
         trials = validate_op(decl, bench.ops, allow=allow, calls=_calls(decl, used.get(name, [])))
@@ -160,9 +162,9 @@ def _operators(bench: Workbench, names: list[str], found: _Findings, allow: froz
             found.proven.append(f"{bench.bundle.main.name}: operator {name}, every rule and gradient tried in numbers")
 
 
-def _attributes_in_use(bench: Workbench) -> dict[str, list[Mapping[str, Any]]]:
-    """The attributes with which the models at hand call each operator, a few different ones."""
-    used: dict[str, list[Mapping[str, Any]]] = {}
+def _in_use(bench: Workbench) -> dict[str, list[Instance]]:
+    """Calls of each operator in the models at hand: a few, with different attributes."""
+    used: dict[str, list[Instance]] = {}
     for model in bench.bundle.models.values():
         try:
             graph = bench.graph(model.name)
@@ -170,21 +172,23 @@ def _attributes_in_use(bench: Workbench) -> dict[str, list[Mapping[str, Any]]]:
             continue  # said elsewhere
         for node in graph.nodes:
             seen = used.setdefault(node.op, [])
-            if node.instance.attributes and node.instance.attributes not in seen and len(seen) < MOST_ATTRIBUTES:
-                seen.append(node.instance.attributes)
+            if node.instance.attributes not in [i.attributes for i in seen] and len(seen) < MOST_ATTRIBUTES:
+                seen.append(node.instance)
     return used
 
 
-def _calls(decl: OpDecl, used: list[Mapping[str, Any]]) -> list[Sample] | None:
-    """Sample calls with the operator's defaults and with the attributes in use; None where no sample can be derived."""
-    from hapdsl.run.samples import samples
+def _calls(decl: OpDecl, used: list[Instance]) -> list[Sample] | None:
+    """Sample calls with the operator's defaults and with the attributes in use; where no sample can be derived the calls in use themselves, if they
+    aren't too large to try; None where there are none either."""
+    from hapdsl.run.samples import of_instance, samples
 
     try:
         derived = samples(decl)
     except HapError:
-        return None
+        return [of_instance(i) for i in used if sum(math.prod(g.shape) for g in i.given) <= LARGEST] or None
     # attributes may decide shapes, so a sample that no longer fits is let go
-    return derived + [replace(s, attributes={**s.attributes, **u}, tentative=True) for s in derived[:2] for u in used]
+    own = [replace(s, attributes={**s.attributes, **i.attributes}, tentative=True) for s in derived[:2] for i in used if i.attributes]
+    return derived + own
 
 
 def _tempered(found: Diagnostic, decl: OpDecl, allow: frozenset[str]) -> Diagnostic:

@@ -119,6 +119,25 @@ def test_numeric_keeps_an_empty_share_and_shrinks_the_rest(hapdsl: Run, tmp_path
     assert compare(bench, tree).gap <= 1e-9
 
 
+POWER = """
+op power(x[*i], attr exponent) -> y[*i] {{ {rule} torch "torch.pow" }}
+model m(batch = 4) {{
+    input x : f32[batch, 3]
+    y = power(x, exponent = 2)
+    output y
+}}
+"""
+
+
+@pytest.mark.parametrize(("rule", "codes"), [("", []), ("linear x;", ["HAP730"])])
+def test_numeric_tries_an_operator_as_a_model_calls_it(hapdsl: Run, tmp_path: Path, rule: str, codes: list[str]) -> None:
+    """No exponent can be made up; a model has one."""
+    path = tmp_path / "power.hap"
+    path.write_text(POWER.format(rule=rule))
+    found = hapdsl("check", "--numeric", path, "--json")
+    assert [*dict.fromkeys(found.codes)] == codes and found.status == (1 if codes else 0), found.object
+
+
 def test_numeric_says_what_it_can_t_try(hapdsl: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from hapdsl.run import numeric
 
