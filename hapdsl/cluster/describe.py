@@ -24,6 +24,7 @@ from hapdsl.lang.parse import parse
 
 ALIKE = 1.2  # how many times as long devices of one kind may take
 NEAR_CARDS = 1.1  # and how far the cards of nodes may be apart that count as the network's
+NOISE = 0.1  # of what a large message takes: what bytes take at least, as a small one may have been held up
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
@@ -147,13 +148,14 @@ def _small(seen: Seen) -> list:
 
 
 def _speeds(seen: Seen) -> dict[tuple[int, int], float]:
-    """Bytes/s by pair of devices, latency taken off."""
+    """Bytes/s by pair of devices, latency taken off; on a busy machine a small message may take as long as a large one, and no link is
+    infinitely fast."""
     small = {(s.source, s.target): s for s in _small(seen)}
     found = {}
     for s in seen.links:
         first = small.get((s.source, s.target))
         if first is not None and s.size > first.size:
-            found[s.source, s.target] = (s.size - first.size) / max(s.seconds - first.seconds, 1e-9)
+            found[s.source, s.target] = (s.size - first.size) / max(s.seconds - first.seconds, NOISE * s.seconds)
     return found
 
 

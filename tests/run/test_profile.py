@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -142,6 +143,13 @@ def test_a_profile_of_a_known_cluster_prices_like_it() -> None:
     assert priced == pytest.approx(1.5 * collective_seconds("all_gather", "grouped", skewed, 8e5, lab), rel=0.06)
     pair = collective_seconds("all_reduce", "ring", [1e6] * 2, 1e6, found, [0, 1])  # no whole cluster: by formula
     assert pair == pytest.approx(collective_seconds("all_reduce", "ring", [1e6] * 2, 1e6, lab, [0, 1]), rel=0.02)
+
+
+def test_a_small_message_that_was_held_up_makes_no_link_infinite() -> None:
+    seen = looked_at(build(block(LAB)))
+    seen.samples = [replace(s, seconds=1.0) if isinstance(s, LinkSample) and s.source == 0 else s for s in seen.samples]
+    found = build(describe(seen, "lab"))
+    assert found.nodes[0].link is not None and found.nodes[0].link.bandwidth <= 10.01 * SIZES[-1]  # a tenth of a second, in four digits
 
 
 def test_what_is_missing_is_left_to_formulas() -> None:
