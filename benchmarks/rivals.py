@@ -19,10 +19,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from benchmarks.modules import MODELS
+from hapdsl.check.layout import largest_remainder
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial, random_inputs
+from hapdsl.run.pieces import counts
 from hapdsl.workbench import Workbench
 
 RIVALS = ("ddp_even", "ddp_proportional", "fsdp2", "tensor_parallel")
@@ -48,14 +50,13 @@ def ours(program: Program, seed: int) -> Stepper:
     fed = rank.feed(random_inputs(program.graph, seed))
     loss = rank.lowered.goals.loss
     assert loss is not None
-    coordinate = program.layout.coordinates[rank.rank]
-    counts = all(coordinate[a] == 0 for a, p in enumerate(loss.placement) if p.kind == "R")
+    own = counts(program, loss, rank.rank)
     last: list[Tensor] = []
 
     def step() -> Tensor:
         with torch.no_grad():
             made = rank.step(fed)[loss]
-        last[:] = [made if counts else torch.zeros_like(made)]
+        last[:] = [made if own else torch.zeros_like(made)]
         return last[0]
 
     return step
@@ -120,8 +121,4 @@ def graph_rate(graph: TrainingGraph) -> float:
 
 def parts(batch: int, speeds: Sequence[float]) -> list[int]:
     """Whole rows in proportion to speeds, the largest remainders first."""
-    exact = [batch * s / sum(speeds) for s in speeds]
-    found = [int(x) for x in exact]
-    for k in sorted(range(len(exact)), key=lambda k: found[k] - exact[k])[: batch - sum(found)]:
-        found[k] += 1
-    return found
+    return [int(n) for n in largest_remainder(speeds, batch)]

@@ -42,7 +42,7 @@ from hapdsl.run.distributed import Rank
 from hapdsl.run.how import How
 from hapdsl.run.initial import Initial
 from hapdsl.run.inprocess import InProcess
-from hapdsl.run.pieces import assemble
+from hapdsl.run.pieces import assemble, counts
 from hapdsl.standalone import standalone
 from hapdsl.theory.dtypes import FLOATS
 from hapdsl.virtual import plan_over
@@ -185,9 +185,8 @@ class Step:
             value = self.loss_value(made)
             if isinstance(executor, InProcess):
                 return assemble(executor.program, value, made[value])
-            coordinate = executor.program.layout.coordinates[executor.rank]
-            counts = all(coordinate[a] == 0 for a, p in enumerate(value.placement) if p.kind == "R")
-            total = made[value].clone() if counts else torch.zeros_like(made[value])
+            own = counts(executor.program, value, executor.rank)
+            total = made[value].clone() if own else torch.zeros_like(made[value])
             dist.all_reduce(total)
             return total
 

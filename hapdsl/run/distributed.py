@@ -69,8 +69,7 @@ class Rank:
             for k, step in enumerate(self.lowered.steps)
             if isinstance(step.work, Exchange)
         }
-        coordinate = tuple(int(c) for c in program.layout.coordinates[self.rank])
-        self.gradients = Gradients(self.lowered, coordinate, self.device)
+        self.gradients = Gradients(self.lowered, self.rank, self.device)
         self.gradients.scale = chosen(scale, self.gradients)
         loop, after = list(self.lowered.loop), list(self.lowered.after)
         once = self.lowered.turns == 1

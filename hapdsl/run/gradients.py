@@ -18,6 +18,7 @@ from torch import Tensor
 from hapdsl.graph.program import Value
 from hapdsl.run.actions import Act, Store
 from hapdsl.run.lower import Compute, Load, Lowered, Step
+from hapdsl.run.pieces import counts
 
 FIRST, GROWTH, BACKOFF, INTERVAL = 2.0**16, 2.0, 0.5, 2000
 LARGEST_F16 = 2.0**15  # of a seed that is f16 itself
@@ -90,7 +91,7 @@ class Gradients:
     """A rank's gradients as they cross the border. `measuring` says whether their squares are wanted in this step."""
 
     lowered: Lowered
-    coordinate: tuple[int, ...]
+    rank: int
     device: torch.device
     scale: Scale | None = None
     measuring: bool = False
@@ -127,7 +128,8 @@ class Gradients:
         slots = self.borders.get(number)
         if slots is None:
             return None
-        weights = {slot: self._weight(value) for slot in slots if (value := self.counted.get(slot)) is not None}
+        program = self.lowered.program
+        weights = {s: counts(program, value, self.rank) for s in slots if (value := self.counted.get(s)) is not None}
 
         def act(store: Store) -> None:
             for slot in slots:
@@ -141,10 +143,6 @@ class Gradients:
                     )
 
         return act
-
-    def _weight(self, value: Value) -> bool:
-        """Does this rank count, or is what it holds a replica of another's?"""
-        return all(self.coordinate[a] == 0 for a, p in enumerate(value.placement) if p.kind == "R")
 
     def total(self) -> Tensor:
         """The sum of squares that this rank counts, f64; what was collected is forgotten."""

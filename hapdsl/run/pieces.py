@@ -60,6 +60,12 @@ def keeps_partial(program: Program, value: Value, device: int) -> bool:
     return all(coordinate[a] == 0 for a, p in enumerate(value.placement) if p.kind == "P")
 
 
+def counts(program: Program, value: Value, device: int) -> bool:
+    """Is what this device holds to be added up with the others', or a replica of what counts elsewhere?"""
+    coordinate = program.layout.coordinates[device]
+    return all(coordinate[a] == 0 for a, p in enumerate(value.placement) if p.kind == "R")
+
+
 def cut(program: Program, value: Value, device: int, tensor: Tensor, dtypes: Mapping[str, torch.dtype]) -> Tensor:
     """A device's share of a global tensor as `value` places it, in memory of its own.
 
@@ -87,7 +93,10 @@ def of_turn(graph: TrainingGraph, tensor: str, inputs: Mapping[str, Tensor], tur
     if dim is None:
         return {tensor: whole}
     if tuple(whole.shape) != graph.undivided.tensors[source].shape:
-        raise error("HAP706", f"'{source}' has shape {list(whole.shape)}, expected {list(graph.undivided.tensors[source].shape)}")
+        raise error(
+            "HAP706",
+            f"'{source}' has shape {list(whole.shape)}, expected {list(graph.undivided.tensors[source].shape)}",
+        )
     length = graph.tensors[tensor].shape[dim]
     return {tensor: whole.narrow(dim, turn * length, length)}
 

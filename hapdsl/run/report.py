@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hapdsl.graph.program import Value
 from hapdsl.run.distributed import Rank
+from hapdsl.run.pieces import counts
 
 Told = Callable[["Line"], None]
 
@@ -53,10 +54,8 @@ class Scalars:
         self.rank = rank
         self.names = (["loss"] if goals.loss is not None else []) + list(named)
         self.values = ([goals.loss] if goals.loss is not None else []) + list(named.values())
-        coordinate = rank.program.layout.coordinates[rank.rank]
         self.weights = torch.tensor(
-            [float(all(coordinate[a] == 0 for a, p in enumerate(v.placement) if p.kind == "R")) for v in self.values],
-            dtype=torch.float64,
+            [float(counts(rank.program, v, rank.rank)) for v in self.values], dtype=torch.float64
         )
         self.samples = graph.undivided.batch_size
         self.pending: list[Tensor] = []
