@@ -24,12 +24,12 @@ _CALLED = re.compile(r"\s*\(")
 
 KEYWORDS = frozenset(
     "import def op model cluster program for on input param frozen buffer master init output metric train group clip with repeat in reverse return "
-    "microbatch forward backward update shares ratio pin free fingerprint mesh over uplink device node network measured sum whole linear size "
+    "microbatch virtual state forward backward update shares ratio pin free fingerprint mesh over uplink device node network measured sum whole linear size "
     "flops grad training evaluation torch dtype notation at order reads attr as true false".split()
 )
 # Words that are names as well are keywords only at the start of a line.
 _ONLY_FIRST = frozenset("input param sum size at order reads update free pin mesh whole linear grad node device model".split())
-_BETWEEN = frozenset("for on with in over uplink as master init clip reverse true false attr".split())
+_BETWEEN = frozenset("for on with in over uplink as master init clip reverse true false attr virtual state".split())
 TYPES = frozenset("f64 f32 bf16 f16 i64 i32 i8 bool".split())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Keyword, Name
 
 from hapdsl.commands.lsp import command
+from hapdsl.explore.highlight import KEYWORDS
 from hapdsl.explore.language import Language, apply
 from hapdsl.explore.lexer import HapLexer
 from hapdsl.explore.lsp import Columns
@@ -57,6 +59,19 @@ def test_the_lexer_loses_nothing() -> None:
         assert isinstance(get_lexer_by_name("hap"), HapLexer)
     except Exception as problem:  # an environment that was installed before the entry point
         assert type(problem).__name__ == "ClassNotFound"
+
+
+def test_every_keyword_of_the_grammar_has_a_colour_everywhere() -> None:
+    root = Path(__file__).resolve().parents[2]
+    words = set(re.findall(r'"([a-z]+)"', (root / "grammar" / "hap.lark").read_text()))
+    assert len(words) > 40 and words <= KEYWORDS
+    folder = root / "docs" / "editors" / "vscode"
+    rules = json.loads((folder / "hap.tmLanguage.json").read_text())["patterns"]
+    for word in words:
+        assert any(rule["name"].startswith("keyword.") and re.search(rule["match"], word) for rule in rules), word
+    package = json.loads((folder / "package.json").read_text())["contributes"]
+    for file in (package["grammars"][0]["path"], package["languages"][0]["configuration"]):
+        json.loads((folder / file).read_text())
 
 
 def test_hover_tells_triple_and_shapes(language: Language) -> None:
