@@ -22,7 +22,7 @@ from hapdsl.run.how import How
 from hapdsl.run.launch import launch
 from hapdsl.run.train import train
 from hapdsl.workbench import Workbench
-from tests.run.test_train import program_of
+from tests.run.test_train import on_two, program_of
 
 F64 = torch.float64
 LAST, AT = 7, 4
@@ -123,17 +123,6 @@ def test_a_program_that_evaluates_takes_the_weights(base):
             float(torch.nn.functional.cross_entropy(z, batch["label"])), rel=1e-12
         )
     assert found.first_step == 1 and found.loss_diff < 1e-12
-
-
-def on_two(program, shares):
-    """The program's text for two devices with these shares."""
-    folder = programs_folder() / "plans"
-    text = (folder / f"{program.name}.hap").read_text()
-    text = text.replace("[32, 16, 8, 8]", str(shares["batch"])).replace("[64, 32, 16, 16]", str(shares["hidden"]))
-    text = text.replace(" on digits", " on pair")
-    text += "\ncluster pair { device gpu { compute = 1 TFLOP/s, memory = 1 GB, bandwidth = 1 TB/s }\n node n = 2 * gpu over { bandwidth = 1 GB/s, latency = 1 us } }\n"
-    bench = Workbench(folder / "two.hap", text)
-    return bench.proven(bench.program()).program
 
 
 def rewritten(manifest, **changes):

@@ -33,6 +33,17 @@ def program_of(name):
     return bench.proven(bench.programs()[0]).program
 
 
+def on_two(program, shares):
+    """The program's text for two devices with these shares."""
+    folder = programs_folder() / "plans"
+    text = (folder / f"{program.name}.hap").read_text()
+    text = text.replace("[32, 16, 8, 8]", str(shares["batch"])).replace("[64, 32, 16, 16]", str(shares["hidden"]))
+    text = text.replace(" on digits", " on pair")
+    text += "\ncluster pair { device gpu { compute = 1 TFLOP/s, memory = 1 GB, bandwidth = 1 TB/s }\n node n = 2 * gpu over { bandwidth = 1 GB/s, latency = 1 us } }\n"
+    bench = Workbench(folder / "two.hap", text)
+    return bench.proven(bench.program()).program
+
+
 def torch_mlp(program, steps, data):
     """The mlp in plain PyTorch with torch.optim.Adam, float64: losses, and parameters at the end."""
     feed = open_feed(data, program.graph)
@@ -169,15 +180,16 @@ def test_under_an_existing_torchrun(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import torch\n"
-        "from tests.run.test_train import program_of\n"
+        "from tests.run.test_train import on_two, program_of\n"
         "from hapdsl.run.train import train\n"
-        "result = train(program_of('mlp_megatron'), 4, 3, 'random', reference=True, dtype=torch.float64)\n"
+        "program = on_two(program_of('mlp_megatron'), {'batch': [10, 54], 'hidden': [100, 28]})\n"
+        "result = train(program, 2, 3, 'random', reference=True, dtype=torch.float64)\n"
         "if result is not None:\n"
         "    print('RESULT', len(result.loss), result.loss_diff < 1e-12, result.param_diff < 1e-9, len(result.final))\n",
         encoding="utf-8",
     )
     run = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone", str(script)],
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(script)],
         capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT")]
