@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hapdsl.explore.state import PROVEN, SKETCH, WRONG, Document, Finding, LineCost, Plan, Priced, gap_in_words, worst
@@ -11,8 +12,11 @@ from hapdsl.lang.amounts import in_bytes, in_seconds
 Piece = tuple[str, str]
 
 
-def describe(document: Document, plan: Plan | None, line: int, facts: dict[str, Any] | None = None) -> list[Piece]:
-    """The diagnostic of the line, else what it costs; what else is known of it (`facts`); its program; the first problem elsewhere."""
+def describe(document: Document, plan: Plan | None, line: int, facts: dict[str, Any] | None = None, last: int = 0) -> list[Piece]:
+    """The diagnostic of the line, else what it costs; what else is known of it (`facts`); its program; the first problem elsewhere.
+
+    Of a fold that hides the lines up to `last`, what they cost together.
+    """
     found: list[Piece] = []
     own = worst(document.findings, line)
     if own is not None:
@@ -21,6 +25,8 @@ def describe(document: Document, plan: Plan | None, line: int, facts: dict[str, 
     if line in costs:
         priced = document.program_at(line)
         found += _line(costs[line], priced, line in old)
+    if last > line:
+        found += _together(costs, line, last, document.program_at(line), any(n in old for n in range(line, last + 1)))
     if facts is not None:
         from hapdsl.explore.inspector import inspector
 
@@ -55,6 +61,23 @@ def _line(cost: LineCost, priced: Priced | None, old: bool) -> list[Piece]:
     found = [(f"{cost.words}{times}: ", manner), (in_seconds(cost.seconds), "dim" if old else "strong"), (f"{share}{moved}\n", manner)]
     if cost.seconds and len(set(cost.devices)) > 1 and priced is not None:
         found.append((f"{_per_device(cost.devices, priced.devices)}\n", manner))
+    return found
+
+
+def _together(costs: Mapping[int, LineCost], line: int, last: int, priced: Priced | None, old: bool) -> list[Piece]:
+    """Lines of a fold: their sum, and what takes most of it."""
+    inside = [(costs[n], n) for n in range(line, last + 1) if n in costs and costs[n].seconds > 0]
+    manner = "dim" if old else ""
+    found: list[Piece] = [(f"lines {line} to {last}", manner)]
+    if not inside:
+        return [*found, ("\n", "")]
+    seconds = sum(c.seconds for c, _ in inside)
+    total = priced.sync_s if priced is not None and priced.sync_s else None
+    share = f", {seconds / total * 100:.1f} % of the step" if total else ""
+    most, where = max(inside, key=lambda c: c[0].seconds)
+    found += [(" together: ", manner), (in_seconds(seconds), "dim" if old else "strong"), (f"{share}\n", manner)]
+    if len(inside) > 1:
+        found.append((f"most of it line {where}, {most.words}: {in_seconds(most.seconds)}\n", manner))
     return found
 
 

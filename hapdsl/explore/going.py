@@ -11,6 +11,7 @@ from hapdsl.explore.inquiries import ADVISER
 from hapdsl.explore.looking import Looking
 from hapdsl.explore.names import definition, fix_of, name_at, uses
 from hapdsl.explore.widgets.finder import Finder
+from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.work import Answered
 
 
@@ -145,13 +146,19 @@ class Going(Editing, Looking):
 
     def action_fold(self) -> None:
         """The block around the cursor is one line, or whole again."""
-        self.show_view("texts", focus=self.view != "texts")
+        self._see_program()
         if not self.editor.toggle_fold():
             self.tell("there is no block around the cursor")
 
+    def _see_program(self) -> None:
+        """Without giving the editor the keys: the next plain key isn't meant to be typed."""
+        if self.view != "texts":
+            self.show_view("texts", focus=False)
+            self.query_one(PlanList).focus()
+
     def action_fold_layers(self) -> None:
         """Everything that is rolled is one line each, or all is whole again."""
-        self.show_view("texts", focus=self.view != "texts")
+        self._see_program()
         count = self.editor.fold_layers()
         if count is None:
             self.tell("nothing is rolled here; ctrl+space folds the block around the cursor")

@@ -54,7 +54,8 @@ class Looking(Shell):
         place = self.place()
         facts = self.line_facts[1] if self.line_facts is not None and self.line_facts[0] == place else None
         line = self.editor.cursor_location[0] + 1
-        self.query_one("#detail", Words).show(describe(self.session.document, self.session.plan, line, facts))
+        last = self.editor.folded.last(line - 1) + 1
+        self.query_one("#detail", Words).show(describe(self.session.document, self.session.plan, line, facts, last))
         if place != self.wanted:
             self.wanted = place
             self.later("line", RESTS, self._ask_line)

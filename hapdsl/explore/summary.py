@@ -46,6 +46,8 @@ def _nothing_yet(session: Session, outcome: str) -> list[Piece]:
         found.append((f"A plan is being looked for: {session.searching}. Baselines come first; what is found shows up in the list.\n", ""))
     elif outcome:
         found.append((f"The search ended: {outcome}\n", ""))
+        if session.plans:
+            found.append(("What it found is in the list.\n", ""))
     elif not errors and not session.importing and not session.not_imported:
         found.append(("There is no program here yet. p looks for a plan.\n", ""))
     return [*found, ("\n2 opens the text, f1 lists all keys\n", "dim")]

@@ -18,9 +18,11 @@ class Viewing(Filing):
         await self._step_plan(-1)
 
     async def _step_plan(self, step: int) -> None:
-        keys = [r.plan.key for r in self.session.rows()]
+        keys = [r.plan.key for r in self.session.listed()]
         if keys:
-            at = keys.index(self.session.current) if self.session.current in keys else -step
+            self.chosen = True
+            current = self.session.current or self.session.whole
+            at = keys.index(current) if current in keys else -step
             await self.show_plan(keys[(at + step) % len(keys)])
 
     def action_cancel(self) -> None:

@@ -286,6 +286,7 @@ class Work:
             document = self.session.open(Document(key, answer["text"], suggested=Path(answer["path"])))
         else:
             document.edit(answer["text"], by_hand=False)
+        document.saved = answer["text"]  # whoever takes all edits back has nothing to lose
         last = name != "plan" or "gap" in answer
         plan = Plan(
             key,

@@ -10,6 +10,7 @@ from textual.widgets import Input
 
 from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.blocks import around, blocks, carried
+from hapdsl.explore.widgets.words import Words
 from hapdsl.lang.amounts import in_seconds
 
 from .conftest import FILES, on_screen, opened, run, settled
@@ -56,6 +57,7 @@ def test_a_block_is_one_line_with_all_that_it_costs(small: Path) -> None:
             together = in_seconds(sum(c.seconds for n, c in costs.items() if BACKWARD + 1 <= n <= end + 1))
             assert f"▸ {TEXT.split(chr(10))[BACKWARD]} … }}  {end - BACKWARD} lines" in line and together in line
             assert "z.grad@S(0)  =" not in seen(app) and "update {" in seen(app)
+            assert f"lines {BACKWARD + 1} to {end + 1} together: {together}" in app.query_one("#detail", Words).plain
             assert editor.text == TEXT and editor.virtual_size.height == editor.document.line_count - (end - BACKWARD)
             await pilot.press("down")
             assert editor.cursor_location[0] == end + 1

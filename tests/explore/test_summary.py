@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from hapdsl.explore.analyse import analyse
 from hapdsl.explore.state import Analysis, Document, Plan, Priced, Session
 from hapdsl.explore.summary import summarise
+from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.widgets.words import Words
+from hapdsl.explore.workers import Object
 from hapdsl.lang.amounts import in_bytes, in_seconds
 from hapdsl.workbench import Workbench
 
-from .conftest import on_screen, opened, run, settled
+from .conftest import FILES, Local, on_screen, opened, run, settled
 
 
 def test_the_summary_opens_first_and_says_what_the_plan_does(small: Path) -> None:
@@ -37,6 +40,52 @@ def test_the_summary_opens_first_and_says_what_the_plan_does(small: Path) -> Non
             assert app.view == "summary"
 
     run(work())
+
+
+class Finds(Local):
+    """A search that finds a baseline, and then a plan once it is let."""
+
+    waiting: list[Object] = []  # noqa: RUF012
+
+    def ask(self, request: Object) -> None:
+        if request["do"] != "plan":
+            super().ask(request)
+            return
+        text = (FILES / "small.hap").read_text()
+        for name, program in (("dp_even", "dp_even"), ("plan", "found")):
+            path = str(Path(request["path"]).with_name(f"mlp.{name}.hap"))
+            own = text.replace("program mixed", f"program {program}").partition("program open")[0]
+            answer = {"id": request["id"], "plan": name, "program": program, "path": path, "text": own, "analysis": analyse(own, path)}
+            Finds.waiting.append(answer | ({"bound_s": 1e-3, "gap": 0.05, "scope": "these shares"} if name == "plan" else {}))
+        Finds.waiting.append({"id": request["id"], "done": True})
+        self.answered(Finds.waiting.pop(0))
+
+
+def test_of_a_model_alone_the_best_plan_so_far_is_told_until_one_is_chosen(small: Path) -> None:
+    small.write_text(small.read_text().partition("program mixed")[0])
+
+    async def work(choose: bool) -> None:
+        Finds.waiting = []
+        async with opened(small, summary=True, search=True, connect=Finds) as (app, pilot):
+            await settled(app, pilot, lambda: bool(app.facts))
+            assert "a baseline" in app.query_one("#summary", Words).plain
+            plans = app.query_one(PlanList)
+            assert [r.plan.title for r in plans.rows][0] == "small.hap" and plans.highlighted == 1
+            if choose:  # the file itself can be gone back to
+                await pilot.press("up")
+                await settled(app, pilot, lambda: app.session.current == ("file", ""))
+                assert "what the plans are for" in on_screen(app)
+            for answer in Finds.waiting:
+                app.work.planner.answered(answer)
+            await settled(app, pilot, lambda: not app.work.searching)
+            if choose:
+                await pilot.press("2")
+                assert app.session.current == ("file", "") and app.editor.text == small.read_text()
+            else:
+                await settled(app, pilot, lambda: "found by the search" in app.query_one("#summary", Words).plain)
+
+    run(work(False))
+    run(work(True))
 
 
 def test_gains_over_data_parallelism_and_full_memory_are_said() -> None:

@@ -41,7 +41,7 @@ _CLOSED, _OPEN = "▸", "▾"
 
 
 class ProgramEditor(TextArea, inherit_bindings=False):
-    """A text area that colours the language, underlines what is wrong and folds blocks. F6 and F7 are the application's."""
+    """A text area that colours the language, says in its place what is wrong and folds blocks. F6 and F7 are the application's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in ("f6", "f7"))]
 
@@ -49,8 +49,8 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         """Escape was pressed: whoever holds the editor decides what that means."""
 
     def __init__(self, text: str, *, id: str | None = None) -> None:
+        self.marks: dict[int, list[Finding]] = {}  # by line; asked for as soon as there is a text
         super().__init__(text, id=id, show_line_numbers=True, soft_wrap=False, tab_behavior="indent", theme="css", max_checkpoints=2000)
-        self.marks: dict[int, list[Finding]] = {}
         for dark, shade in _CURSOR_LINE.items():
             self.register_theme(TextAreaTheme(f"hap-{dark}", cursor_line_style=Style(bgcolor=shade)))
 
@@ -102,14 +102,21 @@ class ProgramEditor(TextArea, inherit_bindings=False):
             if start >= len(text):
                 start = max(0, len(text) - 1)
             text.stylize(_WRONG[dark, mark.is_error], start, max(end, start + 1))
-        if line_index in self.folded.folds:
-            text.append(self._rest(line_index), _QUIET[dark])
+        words, style = self._behind(line_index, dark)
+        if words:
+            text.append(words, style)
         return text
 
-    def _rest(self, row: int) -> str:
-        """What stands for the rows that a fold hides, behind the one that opens it."""
+    def _behind(self, row: int, dark: bool = True) -> tuple[str, Style]:
+        """What is shown behind a row and isn't in the text: what stands for the rows that a fold hides, or what is wrong."""
         count = self.folded.last(row) - row
-        return f" … }}  {count} line{'s' * (count > 1)}"
+        if count:
+            return f" … }}  {count} line{'s' * (count > 1)}", _QUIET[dark]
+        marks = self.marks.get(row + 1)
+        if not marks:
+            return "", Style()
+        worst = min(marks, key=lambda f: not f.is_error)
+        return f"  {'✗' if worst.is_error else '!'} {worst.message}", _WRONG[dark, worst.is_error] + Style(underline=False, italic=True)
 
     def mark(self, findings: Sequence[Finding]) -> None:
         """Underline these, and nothing else."""
@@ -120,6 +127,7 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         if marks != self.marks:
             self.marks = marks
             self.notify_style_update()
+            self._refresh_size()
             self.refresh()
 
     async def on_key(self, event: events.Key) -> None:
@@ -200,8 +208,10 @@ class ProgramEditor(TextArea, inherit_bindings=False):
     def _refresh_size(self) -> None:
         """As high as there is something to show."""
         width = widest(self.document.lines, self.indent_width)
-        more = max((len(self._rest(r)) for r in self.folded.folds), default=0)
-        self.virtual_size = Size(width + more + self.gutter_width + 1, self.folded.height)
+        more = (r for r in (*self.folded.folds, *(line - 1 for line in self.marks)) if r < self.document.line_count)
+        shown = max((len(self.document.get_line(r)) + len(self._behind(r)[0]) for r in more), default=0)
+        room = self.scrollable_content_region.width - self.gutter_width - 1  # nobody has to scroll for what isn't in the text
+        self.virtual_size = Size(max(width, min(shown, room)) + self.gutter_width + 1, self.folded.height)
         self._refresh_scrollbars()
 
     def render_line(self, y: int) -> Strip:
