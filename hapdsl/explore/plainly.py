@@ -8,6 +8,7 @@ from hapdsl.lang.amounts import in_bytes, in_seconds
 
 METHODS = {
     "ring": "in a ring",
+    "tree": "up a tree and down again",
     "hierarchical": "within each node first, then between the nodes",
     "padded": "with all shards padded to the largest, in one call",
     "grouped": "as one broadcast or reduction per shard, each of its own length",
