@@ -103,7 +103,7 @@ def bound_any_shares(training: TrainingGraph, layout: Layout, cluster: Cluster, 
     """
     space = _AnyShares(training, layout, replace(cluster, within=None), structure=structure)
     try:
-        return eliminate(space.graph, np.ones(1)).bound
+        return eliminate(space.graph, np.ones(1), order=space.structure.order).bound
     except TooWide:
         return None
 

@@ -66,10 +66,7 @@ def order(graph: FactorGraph, blocks: Sequence[int] | None = None) -> Order:
     neighbours = _adjacency(graph)
     sizes = graph.sizes
 
-    def cells(v: int) -> int:
-        return sizes[v] * math.prod(sizes[u] for u in neighbours[v])
-
-    current = [cells(v) for v in range(len(sizes))]
+    current = [size * math.prod(map(sizes.__getitem__, neighbours[v])) for v, size in enumerate(sizes)]
     heap = [(block[v], c, v) for v, c in enumerate(current)]
     heapq.heapify(heap)
     done = [False] * len(sizes)
@@ -84,10 +81,11 @@ def order(graph: FactorGraph, blocks: Sequence[int] | None = None) -> Order:
         peak, total = max(peak, c), total + c
         around = neighbours[v]
         for u in around:
-            neighbours[u] |= around
-            neighbours[u] -= {u, v}
-        for u in around:
-            new = cells(u)
+            added = around - neighbours[u]
+            added.discard(u)
+            neighbours[u] |= added
+            neighbours[u].discard(v)
+            new = current[u] // sizes[v] * math.prod(map(sizes.__getitem__, added))
             if new != current[u]:
                 current[u] = new
                 heapq.heappush(heap, (block[u], new, u))

@@ -304,7 +304,7 @@ class _Planner:
         First with the tables of the rounds; the latency of every kind of message counts where that isn't enough.
         """
         bound, leaves = 0.0, max(3, min(PROOF_LEAVES, PROOF_WORK // len(self.training.nodes)))
-        for messages in dict.fromkeys((self.spaces.heavy, self.spaces.audible, self.spaces.once)):
+        for messages in self.spaces.ever_more():
             self.say("proof", bound)
             solved = self.spaces.solve(pair.shares, messages, self.spaces.paid)
             bound = max(bound, solved.pricing.bound)

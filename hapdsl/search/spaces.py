@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -106,6 +107,14 @@ class Spaces:
     def once(self) -> tuple[str, ...]:
         """The same as `heavy` with each of them counted once, by a flag, also where there may be more than one and parts count them."""
         return self._messages(WEIGHS, tuple(SHARED))
+
+    def ever_more(self) -> Iterator[tuple[str, ...]]:
+        """`heavy`, `audible`, `once`, as far as they differ; each is worked out when it comes to it, as its structure takes long."""
+        found: list[tuple[str, ...]] = []
+        for messages in (lambda: self.heavy, lambda: self.audible, lambda: self.once):
+            if messages() not in found:
+                found.append(messages())
+                yield found[-1]
 
     def _messages(self, part: float, among: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """Those whose floor is more than a part of the step; fewer, the lightest left out, where tables would be too wide."""
