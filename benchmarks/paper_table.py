@@ -20,6 +20,7 @@ BESIDE_A_PLAN = ("ablation", "concurrent")  # kinds that compare with the plan o
 Row = dict[str, Any]  # the case's fields and, under "found", what was found; or "failed"
 TITLES = {"vgg19": "VGG19", "vit": "ViT", "bert": "BERT", "bert_moe": "BERT-MoE"}
 BEDS = {"paper_hetero": "16 V100 and 48 P100", "paper_homo": "32 P100"}
+KINDS = {"paper_hetero": "V100 and P100", "paper_homo": "P100"}
 # Our baselines beside the paper's systems. Its DeepSpeed: ZeRO, or expert parallelism where there are experts.
 SYSTEMS = (
     ("dp_even", "DP-EV", "DP-EV"),
@@ -135,7 +136,7 @@ def claims(flat: Mapping[tuple[str, str, int], Row]) -> str:
     measured = [name for name, system, _ in SYSTEMS if system]
     for bed, model, size, theirs in paper.CLAIMS:
         ours = gain(flat[bed, model, size], measured) if (bed, model, size) in flat else None
-        lines.append((f"{TITLES[model]}, {size} devices of {BEDS[bed]}", f"{theirs:.2f}", ratio(ours)))
+        lines.append((f"{TITLES[model]}, {size} {KINDS[bed]}", f"{theirs:.2f}", ratio(ours)))
     head = (
         "the paper's claims",
         "fastest other system / HAP",
