@@ -70,7 +70,7 @@ def test_of_a_model_alone_the_best_plan_so_far_is_told_until_one_is_chosen(small
             await settled(app, pilot, lambda: bool(app.facts))
             assert "a baseline" in app.query_one("#summary", Words).plain
             plans = app.query_one(PlanList)
-            assert [r.plan.title for r in plans.rows][0] == "small.hap" and plans.highlighted == 1
+            assert plans.rows[0].plan.title == "small.hap" and plans.highlighted == 1
             if choose:  # the file itself can be gone back to
                 await pilot.press("up")
                 await settled(app, pilot, lambda: app.session.current == ("file", ""))
