@@ -21,7 +21,7 @@ import torch.distributed as dist
 from hapdsl import __version__
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
-from hapdsl.run import distributed, heartbeat, launch, links
+from hapdsl.run import distributed, guarded, heartbeat, launch, links
 from hapdsl.run.checkpoint import find, steps
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.train import train
@@ -366,6 +366,38 @@ def test_a_rank_that_is_stopped_under_torchrun(tmp_path, monkeypatch):
     assert statuses[0] == 1 and statuses[2] == -signal.SIGKILL and 0 not in statuses
     assert "HAP760" in said[0] and "process 2" in said[0] and "stopped, or cut off" in said[0]
     assert not said[1].strip() and not said[3].strip(), said
+
+
+@pytest.mark.parametrize("how", ["cut off", "apart"])
+def test_a_rank_under_torchrun_that_loses_the_others(how, monkeypatch):
+    """Nobody stands above it: it says so itself, whether the store is out of reach or only another rank is."""
+    said, environment = [], {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "7"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(heartbeat, "SILENT_S", 6.0)  # a third of it is more than a beat
+    monkeypatch.setattr(links, "unanswered_s", lambda connection: 60.0 if how == "apart" and ready.is_set() else 0.0)
+    proxy, ready = Proxy(), threading.Event()
+    with proxy.listener:
+        store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+        proxy.serve(store.port)
+        mine = dist.TCPStore("127.0.0.1", proxy.port, is_master=False)
+        guard = guarded.Guard(mine, 1, 2, said.append)
+        ends = [own for own, _, _ in links.connections()]  # here they are both ranks'
+        store.set(f"{heartbeat.prefix()}/ends/0", json.dumps(ends))
+        if how == "cut off":
+            proxy.cut.set()
+        ready.set()
+        until = time.monotonic() + 40
+        while not said and time.monotonic() < until:
+            time.sleep(0.05)
+        guard.stop()
+    (diagnostic,) = said[0].diagnostics
+    rank, words = (
+        (1, "it can't reach the others at 127.0.0.1") if how == "cut off" else (0, "process 1 (rank 1) can't reach it")
+    )
+    assert said[0].rank == rank and diagnostic.code == "HAP760" and words in diagnostic.message
+    if how == "apart":
+        assert int(store.add(f"{heartbeat.prefix()}/cut", 0)) == 1  # a second one would have kept silent
 
 
 def test_torchrun_starts_the_ranks_again(tmp_path, monkeypatch):
