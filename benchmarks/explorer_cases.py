@@ -199,9 +199,9 @@ async def checked(app: Watched) -> None:
 
 
 def in_a_layer(app: Watched) -> tuple[int, int]:
-    """The end of a line that stands in every layer."""
+    """The end of a line of the program (not of its model) that stands in every layer."""
     rows = app.editor.text.split("\n")
-    at = next(k for k, line in enumerate(rows) if "= gelu(" in line)
+    at = next(k for k, line in enumerate(rows) if "= gelu(" in line and "@" in line)
     return at, len(rows[at])
 
 

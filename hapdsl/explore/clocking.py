@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hapdsl.explore.looking import Looking, trouble
+from hapdsl.explore.looking import RESTS, Looking, trouble
 from hapdsl.explore.widgets.timeline import Timeline
 from hapdsl.explore.work import Answered
 
@@ -13,6 +13,7 @@ class Clocking(Looking):
     """Predicted times, and those of `trace` beside them."""
 
     timed: tuple[object, dict[str, Any]] | None = None
+    clocked: object = None  # what will be asked about
     kind = "overlap"
 
     def action_timeline(self) -> None:
@@ -54,8 +55,15 @@ class Clocking(Looking):
         key = (subject, self.kind, self.trace)
         if self.timed is not None and self.timed[0] == key:
             pane.show(self.timed[1] if "rows" in self.timed[1] else None, line, "" if "rows" in self.timed[1] else trouble(self.timed[1]))
-        elif not self.about("timeline", key):
-            document = self.session.documents[subject[0]]
+        elif key != self.clocked and not self.about("timeline", key):
+            self.clocked = key
+            self.later("timeline", RESTS, self._ask_timeline)  # not at once: whoever types on would wait for it
+
+    def _ask_timeline(self) -> None:
+        subject = self.subject()
+        self.clocked = None
+        if subject is not None:
+            document, key = self.session.documents[subject[0]], (subject, self.kind, self.trace)
             self.work.inquiries.ask("timeline", "timeline", [(document, subject[2])], key, kind=self.kind, trace=self.trace)
 
     async def heard_timeline(self, news: Answered) -> None:
