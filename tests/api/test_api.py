@@ -69,7 +69,7 @@ def test_a_training_script(cluster: str):
 def test_save_and_load(cluster: str, tmp_path: Path):
     module = modules.transformer()
     batch = {n: torch.randint(50, (4, 8)) for n in ("tokens", "labels")}
-    plan = hapdsl.plan(module, batch, cluster, gap=1.0)
+    plan = hapdsl.plan(module, batch, cluster, gap=1.0, time_limit=0.3)
     plan.save(tmp_path / "plan.hap")
     again = hapdsl.load(tmp_path / "plan.hap")
     assert again.text == plan.text
@@ -81,7 +81,7 @@ def test_constants_are_saved_beside_the_text(cluster: str, tmp_path: Path):
     """T5's buckets of relative positions are numbers that the text can't say."""
     module = public.t5_encoder()
     ids, label = torch.randint(50, (2, 8)), torch.randint(24, (2,))
-    plan = hapdsl.plan(module, {"input_ids": ids, "label": label}, cluster, loss=lambda z, y: F.cross_entropy(z[:, 0], y), gap=1.0)
+    plan = hapdsl.plan(module, {"input_ids": ids, "label": label}, cluster, loss=lambda z, y: F.cross_entropy(z[:, 0], y), gap=1.0, time_limit=0.3)
     plan.save(tmp_path / "t5.hap")
     assert (tmp_path / "t5.hap.npz").is_file()
     loss = hapdsl.load(tmp_path / "t5.hap").compile(module)({"input_ids": ids, "label": label})

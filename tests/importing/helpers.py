@@ -31,6 +31,7 @@ cluster three {
     node host = 1 * fast, 2 * slow over { bandwidth = 90 GB/s, latency = 1 us }
 }
 """
+SEARCH_S = 0.3  # enough for a first program whose classes are cut: its numbers are compared, not its cost
 Loss = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
 
 
@@ -57,7 +58,7 @@ def planned(bench: Workbench, settings: Mapping[str, Any] | None = None, by_batc
     """A program with cut classes, whatever one device could do alone; with `by_batch` the search cuts the batch and nothing else, and one
     of three devices has no part of it."""
     graph = bench.graph(settings=settings)
-    wishes: dict[str, Any] = {}
+    wishes: dict[str, Any] = {"time_limit": SEARCH_S}
     if by_batch:
         units = graph.classes["batch"].units
         wishes = {"restriction": data_parallel(graph, False), "fixed": {"batch": np.array([units - 1, 0, 1])}}

@@ -45,21 +45,22 @@ class Heads(nn.Module):
         super().__init__()
         self.stop = stop
         self.layers = nn.ModuleList(nn.ModuleDict({"used": nn.Linear(6, 6), "spare": nn.Linear(6, 6)}) for _ in range(2))
-        self.head, self.other = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.first, self.head, self.other = nn.Linear(5, 6), nn.Linear(6, 4), nn.Linear(6, 3)
 
     def forward(self, x: Tensor, label: Tensor) -> dict[str, Tensor]:
+        x = self.first(x)
         for layer in self.layers:
-            x = torch.tanh(layer["used"](x))
+            x = x + torch.tanh(layer["used"](x))
         other = self.other(x)
         target = self.head(x.detach() if self.stop else x)
         return {"loss": F.cross_entropy(target, label), "other": other}
 
 
 def test_what_the_loss_does_not_see_stays_as_it_is() -> None:
-    example = "x : f32[batch = 8, 6]; label : i64[batch]"
+    example = "x : f32[batch = 8, 5]; label : i64[batch]"
     found = import_module(Heads(), example)
     graph = bench_of(found).graph()
-    assert {t.name.partition(".")[0] for t in graph.of_kind("param")} == {"layers", "head"}
+    assert {t.name.partition(".")[0] for t in graph.of_kind("param")} == {"first", "layers", "head"}
     assert {t.name for t in graph.of_kind("frozen")} == {"other.weight", "other.bias"}
     assert "spare" not in found.text.partition("\n")[2] and "repeat layers in layers {" in found.text
     assert {"layers.0.spare.weight", "other.bias"} <= set(found.unused)
@@ -67,5 +68,5 @@ def test_what_the_loss_does_not_see_stays_as_it_is() -> None:
 
 def test_a_gradient_that_stops_is_refused() -> None:
     """Taken for its value alone, it would train what eager PyTorch doesn't."""
-    found = refused(lambda: import_module(Heads(stop=True), "x : f32[batch = 8, 6]; label : i64[batch]"))
+    found = refused(lambda: import_module(Heads(stop=True), "x : f32[batch = 8, 5]; label : i64[batch]"))
     assert found.code == "HAP877" and "detach" in found.message and "requires_grad" in found.help

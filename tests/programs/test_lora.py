@@ -102,7 +102,7 @@ def test_a_frozen_operand_among_others_asks_for_the_lesser_gradient() -> None:
 
 @pytest.mark.parametrize("mesh", [(("devices", 4),), (("nodes", 2), ("devices", 2))], ids=["four", "two-by-two"])
 def test_random_programs_equal_torch(mesh: tuple[tuple[str, int], ...]) -> None:
-    for seed in range(3):
+    for seed in range(2):
         agrees(random_program(graph(), mesh, seed))
 
 
