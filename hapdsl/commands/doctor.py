@@ -27,6 +27,8 @@ PACKAGES = (
     ("textual", "explore", False),
     ("graphviz", "draw", False),
     ("scikit-learn", "make demo, run --data digits", False),
+    ("pygls", "hapdsl lsp", False),
+    ("textual-serve", "hapdsl explore --web", False),
     ("transformers", "the tests of import", False),
     ("timm", "the tests of import", False),
 )
