@@ -29,8 +29,9 @@ from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
 from hapdsl.search.reorder import NO_WISHES, Written, reordered, seconds_in_order, without_unread
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.sharemodel import propose
-from hapdsl.search.shares import Shares, Stages, descend, layout_of, proportional, shares_of
+from hapdsl.search.shares import Shares, Stages, descend, layout_of, shares_of
 from hapdsl.search.spaces import Solved, Spaces
+from hapdsl.search.starts import starts
 from hapdsl.search.structure import Choice
 
 ROUNDS = 4
@@ -41,6 +42,7 @@ ROUND_WORK = 6_000  # calls to schedule per round: deep models get fewer leaves,
 PROOF_LEAVES = 300
 PROOF_WORK = 24_000
 MOVES = 24
+LISTEN_CALLS, LISTEN_CELLS = 600, 2e7  # graphs, and tables in all, for which quiet messages are counted in the end
 CLIMB_WORK = 8_000  # calls x changes of a program that are tried near the best one,
 CLIMBS = 60  # where there are so many at least
 ORDER_WORK = 2_500  # the same, each priced in its best order
@@ -112,11 +114,10 @@ class _Planner:
     def run(self, baselines: bool) -> Plan:
         self.say("programs")
         firsts: list[Pair] = []
-        for number, shares in enumerate(self.starts()):
+        for number, shares in enumerate(starts(self.training, self.cluster, self.fixed)):
             if number and (self.clock.late() or (self.spaces.paid and len(firsts) >= KEPT_STARTS)):
                 break  # with a price on memory, a start costs ten times as much
-            pair = self.programs(shares)
-            if pair is not None:
+            if (pair := self.programs(shares)) is not None:
                 firsts.append(pair)
         firsts.sort(key=lambda first: first.seconds)
         for pair in firsts[:KEPT_STARTS]:
@@ -155,22 +156,6 @@ class _Planner:
 
     # -- the loop --------------------------------------------------------------------
 
-    def starts(self) -> list[Shares]:
-        """By speed; the batch by speed and the rest even; even; by memory; without the slowest kind of device."""
-        n = len(self.cluster)
-        speeds = self.cluster.speeds("f32")
-        by_speed, even = proportional(self.training, speeds), proportional(self.training, np.ones(n))
-        batch = self.training.batch
-        wanted = [by_speed, {**even, batch: by_speed[batch]} if batch is not None else even, even]
-        wanted.append(proportional(self.training, np.minimum(self.cluster.memories, 1e18)))
-        if len(self.cluster.kinds()) > 1 and speeds.max() > speeds.min():
-            wanted.append(proportional(self.training, np.where(speeds > speeds.min(), speeds, 0.0)))
-        found: dict[tuple[object, ...], Shares] = {}
-        for w in wanted:
-            shares = {**w, **self.fixed}
-            found.setdefault(shares_key(shares), shares)
-        return list(found.values())
-
     def better_baseline(self, found: Mapping[str, Candidate | None]) -> None:
         """A search that was cut short may have missed what a baseline shows: go on from there."""
         for candidate in found.values():
@@ -179,8 +164,7 @@ class _Planner:
             pair = self.under(candidate.choice, shares_of(candidate.program.layout))
             self.shown.append((pair, candidate))
             if self.best is None or pair.seconds < self.best.seconds:
-                fastest = self.pairs.fastest([pair])
-                if fastest is not None:
+                if (fastest := self.pairs.fastest([pair])) is not None:
                     self.alternate(fastest)
 
     def alternate(self, pair: Pair) -> None:
@@ -288,7 +272,7 @@ class _Planner:
         """The best pair with a bound for its shares: close the gap by A*, and go on from what that finds."""
         bound = 0.0
         for turn in range(PROOFS):
-            bound = self.prove(best)
+            bound = max(self.prove(best), self.listen(best))
             self.climb(self.pairs.best or best, bound)
             found = self.pairs.best or best  # at the same shares, where it is another
             if found is not best and turn < PROOFS - 1 and not self.out_of_time():
@@ -313,6 +297,20 @@ class _Planner:
             better, proof = self.spaces.search(solved, leaves, self.gap, pair)
             bound, pair = max(bound, proof), better or pair
         return min(bound, pair.seconds)
+
+    def listen(self, pair: Pair) -> float:
+        """A bound for a pair's shares that counts messages too quiet for the rounds, where that takes little; better programs are kept.
+
+        What spares such messages gains less than the gap that is asked for. But sharding all alike, as people do, spares many.
+        """
+        spaces = self.spaces
+        if len(self.training.nodes) > LISTEN_CALLS or spaces.paid or self.out_of_time():
+            return 0.0
+        if spaces.structure(spaces.audible).order.total > LISTEN_CELLS:
+            return 0.0
+        solved = spaces.solve(pair.shares, spaces.audible)
+        self.pairs.fastest([spaces.pair(solved, a) for a in solved.pricing.minimisers])
+        return solved.pricing.bound
 
     def climb(self, pair: Pair, bound: float) -> None:
         """Programs near to a pair's, under its shares, where graphs are small; better ones are kept."""
