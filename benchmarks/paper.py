@@ -98,8 +98,10 @@ def fresh(row: dict[str, Any], since: str) -> bool:
 
 
 def summary(found: dict[str, Any]) -> str:
-    """A row's numbers on a line."""
-    return ", ".join(f"{k} {v:.4g}" for k, v in found.items() if isinstance(v, float))
+    """A row's numbers on a line, those within its parts too."""
+    said = [f"{k} {v:.4g}" for k, v in found.items() if isinstance(v, float)]
+    parts = [(k, v) for k, v in found.items() if isinstance(v, dict) and k not in ("baselines", "shares")]
+    return ", ".join([*said, *(f"{k}: {summary(v)}" for k, v in parts)])
 
 
 if __name__ == "__main__":
