@@ -61,6 +61,10 @@ def test_twenty_thousand_lines(tmp_path: Path) -> None:
             started = time.process_time()
             await pilot.press("ctrl+end", *["pageup"] * 5, "x", "enter", "ctrl+z", "ctrl+home", "pagedown")
             assert time.process_time() - started < 5
+            await pilot.press("ctrl+end")
+            assert app.editor.cursor_location == app.editor.document.end
+            await pilot.press("ctrl+home")
+            assert app.editor.cursor_location == (0, 0)
             await pilot.press("ctrl+g", *"x19999")
             await pilot.pause(0.2)
             assert app.editor.cursor_location[0] + 1 == 20_001 and "x19999 = relu" in on_screen(app) and "checking" in on_screen(app)

@@ -43,7 +43,13 @@ _CLOSED, _OPEN = "▸", "▾"
 class ProgramEditor(TextArea, inherit_bindings=False):
     """A text area that colours the language, says in its place what is wrong and folds blocks. F6 and F7 are the application's."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in ("f6", "f7"))]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in ("f6", "f7"))),
+        Binding("ctrl+home", "text_start", show=False),
+        Binding("ctrl+end", "text_end", show=False),
+        Binding("ctrl+shift+home", "text_start(True)", show=False),
+        Binding("ctrl+shift+end", "text_end(True)", show=False),
+    ]
 
     class Left(Message):
         """Escape was pressed: whoever holds the editor decides what that means."""
@@ -143,6 +149,14 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         if top:
             # Once the panes have their sizes: before that there may be nothing to scroll in.
             self.call_after_refresh(self._scroll_to_row, row)
+
+    def action_text_start(self, select: bool = False) -> None:
+        self.move_cursor((0, 0), select=select)
+
+    def action_text_end(self, select: bool = False) -> None:
+        """The last line that is shown: what is folded stays so."""
+        row = self.folded.row_at(self.folded.height - 1) or 0
+        self.move_cursor((row, len(self.document.get_line(row))), select=select)
 
     def _scroll_to_row(self, row: int) -> None:
         self.scroll_to(y=max(0, self.folded.y_of(row) - 1), x=0, animate=False, force=True)
