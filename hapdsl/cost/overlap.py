@@ -69,7 +69,7 @@ def simulated(columns: Columns) -> tuple[Floats, Floats]:
             starts[k] = ends[k] = ready(k)
         else:
             instruction = columns.lines[k].instruction
-            starts[k] = _together(np.maximum(comm_free, ready(k)), columns.pricer.groups(instruction.axis))
+            starts[k] = together(np.maximum(comm_free, ready(k)), columns.pricer.groups(instruction.axis))
             comm_free = ends[k] = starts[k] + seconds[k]
     if len(stream) > done:
         _run(work, begun, ended, done, len(stream), compute_free)
@@ -119,8 +119,8 @@ def _run(work: Floats, begun: Floats, ended: Floats, first: int, after: int, fre
     return own[-1]
 
 
-def _together(ready: Floats, groups: list[list[int]]) -> Floats:
-    """The moment at which the last device of each group is ready."""
+def together(ready: Floats, groups: list[list[int]]) -> Floats:
+    """The moment at which the last device of each group is ready: float array [devices], as `ready` is."""
     if len(groups) == 1:
         return np.full_like(ready, ready.max())
     start = np.empty_like(ready)

@@ -16,6 +16,7 @@ from itertools import chain, product
 
 import numpy as np
 
+from hapdsl.cost.overlap import together
 from hapdsl.search.order import Floats, Tasks
 
 WORK = 60_000  # tasks that are simulated in all, in MOST orders
@@ -89,19 +90,10 @@ class _Search:
                 if stream or tasks.collective[b]:
                     start = np.maximum(start, ends[b])
             if stream:
-                start = self.together(t, start)
+                start = together(start, self.groups[t])
             starts[t] = start
             free[stream] = ends[t] = start + tasks.seconds[t]
         return _Run(list(order), starts, ends, float(max(free[0].max(), free[1].max())))
-
-    def together(self, t: int, ready: Floats) -> Floats:
-        groups = self.groups[t]
-        if len(groups) == 1:
-            return np.full_like(ready, ready.max())
-        start = np.empty_like(ready)
-        for group in groups:
-            start[group] = ready[group].max()
-        return start
 
     # -- list schedules ----------------------------------------------------------------------
 
@@ -139,7 +131,7 @@ class _Search:
                 t, arrival = chosen
                 streams[k].take(t)
                 start = np.maximum(free[k], arrival)
-                free[k] = ends[t] = (self.together(t, start) if k else start) + tasks.seconds[t]
+                free[k] = ends[t] = (together(start, self.groups[t]) if k else start) + tasks.seconds[t]
                 order.append(t)
                 for a in tasks.after[t]:
                     waits[a] -= 1
@@ -155,7 +147,7 @@ class _Search:
         found = self.zero
         for b in self.tasks.before[t]:
             found = np.maximum(found, ends[b])
-        return self.together(t, found) if self.tasks.collective[t] else found
+        return together(found, self.groups[t]) if self.tasks.collective[t] else found
 
     def merged(self, *streams: Sequence[int]) -> list[int] | None:
         """Two sequences as one, near to the order of the program; None where each would wait for the other."""
