@@ -107,6 +107,17 @@ def test_numbers_for_names():
     assert "repeat layers in layers {" in trip.imported.text  # what stands between the layers is part of them
 
 
+def test_digits_for_names_are_those_of_the_state_dict():
+    """`0.weight` is `_0.weight` in the text; the way there and back is exact, and a file of weights fits by the module's own names."""
+    module, other = modules.mlp(), modules.mlp()
+    graph = bench_of(import_module(module, "x : f32[batch = 8, 8]; label : i64[batch]", loss="cross_entropy")).graph()
+    assert {t.name for t in graph.of_kind("param")} == {"_0.weight", "_0.bias", "_2.weight", "_2.bias"}
+    held = weights.from_state_dict(graph, module.state_dict())
+    assert {weights.plain(n) for n in held} == set(module.state_dict())
+    weights.into_module(other, held)
+    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values(), strict=True))
+
+
 def test_many_functions():
     batch = {"x": torch.randn(6, 8), "label": torch.randint(4, (6,))}
     trip = round_trip(modules.Functions(), "x : f32[batch = 6, 8]; label : i64[batch]", batch, classify, loss="cross_entropy", distributed=False)

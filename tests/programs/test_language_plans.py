@@ -7,6 +7,7 @@ Units come in fives, so that shares in the ratio of the speeds exist.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,8 @@ from hapdsl.run.validate import random_layout
 from hapdsl.search.complete import complete
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
+from hapdsl.theory.instance import Instance
+from hapdsl.theory.rules import Rule, rules
 from hapdsl.workbench import Workbench
 from tests.check.random_programs import random_program
 from tests.graph.helpers import example
@@ -177,6 +180,41 @@ def test_experts(name: str, part: str) -> None:
     own = {graph(name).resolve(f"{t.name}.grad") for t in graph(name).of_kind("param") if t.classes[0] == "experts"}
     reduced = {v.tensor for i in program.instructions if i.op in ("all_reduce", "reduce_scatter") for v in i.inputs}
     assert own and not own & reduced  # what an expert learns stays with it
+
+
+def falls_without(found: Plan, fresh: Callable[[], TrainingGraph], op: str, rule: str, patch: pytest.MonkeyPatch) -> bool:
+    """Is the plan's text refused by a theory that lacks one rule of one operator?"""
+    text = to_text(write(found.program))
+
+    def fewer(instance: Instance) -> tuple[Rule, ...]:
+        return tuple(r for r in rules(instance) if instance.decl.name != op or said(r) != rule)
+
+    patch.setattr("hapdsl.graph.training.rules", fewer)
+    (tree,) = parse(text).items
+    assert isinstance(tree, nodes.Program)
+    errors = verify(tree, fresh(), found.program.layout.devices).diagnostics.errors
+    return bool(errors) and all(op in d.message or op in str(d.help) for d in errors[:1])
+
+
+def said(rule: Rule) -> str:
+    return " -> ".join(", ".join(map(str, side)) for side in (rule.inputs, rule.outputs))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "op", "rule"),
+    [
+        ("batch", "bert", "attention", "S(0), S(0), S(0) -> S(0)"),
+        ("heads", "gpt2", "attention", "S(1), S(1), S(1) -> S(1)"),
+        ("columns", "gpt2", "matmul", "R, S(1) -> S(2)"),
+        ("rows", "gpt2", "matmul", "S(2), S(0) -> P"),
+        ("vocabulary", "gpt2", "embedding", "R, S(0) -> P"),
+        ("positions", "gpt2", "layer_norm", "S(1), R, R -> S(1)"),
+        ("experts", "mixtral", "einsum", "S(1), S(0) -> S(1)"),
+    ],
+)
+def test_each_kind_stands_on_its_rule(kind: str, name: str, op: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tests above find would not be found if the theory lacked the rule."""
+    assert falls_without(planned(name), lambda: example(name, **MODELS[name][0]), op, rule, monkeypatch), kind
 
 
 PADDED = """

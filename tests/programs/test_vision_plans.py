@@ -29,7 +29,7 @@ from hapdsl.theory.placements import P
 from tests.check.random_programs import random_program
 from tests.graph.helpers import example, graph_of
 from tests.graph.vision_models import VISION
-from tests.programs.test_language_plans import placed, reread, shares
+from tests.programs.test_language_plans import falls_without, placed, reread, shares
 from tests.programs.test_plans import compare
 
 THREE = """
@@ -135,6 +135,12 @@ def test_channels_where_images_are_small() -> None:
     """Output channels of one convolution are input channels of the next, which gives partial sums: columns and rows."""
     assert calls("vgg19", "conv2d")[-4:] == ["R, S(0) -> S(1)", "S(1), S(1) -> P"] * 2
     assert shares(planned("vgg19"), "c5") == [6, 2, 2]
+
+
+@pytest.mark.parametrize("rule", ["R, S(0) -> S(1)", "S(1), S(1) -> P"])
+def test_channels_stand_on_their_rules(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES["vgg19"]
+    assert falls_without(planned("vgg19"), lambda: example(case.model, **case.settings), "conv2d", rule, monkeypatch)
 
 
 def test_groups_of_channels() -> None:
