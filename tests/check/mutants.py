@@ -17,6 +17,7 @@ from hapdsl.lang import nodes
 Body = tuple[nodes.Statement, ...]
 Path = tuple[int, ...]  # where a statement stands: positions in nested bodies
 Mutant = tuple[str, Body]
+MOST = 40  # places that are changed in step, of a kind
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "slice", "partial")
 METHODS = ("padded", "grouped", "ring", "pairwise")
 OPERATORS = ("relu", "gelu", "matmul", "matmul_nt", "matmul_tn", "add", "mul", "sub", "scale", "neg")
@@ -75,7 +76,7 @@ def every(program: nodes.Program, draw: random.Random) -> Iterator[Mutant]:
         yield from _of_operands(body, path, line, names, draw)
         yield from _of_function(body, path, line)
         yield from _of_lifetimes(body, path, line, draw, lines)
-    yield from _in_step(body, lines)
+    yield from _in_step(body, lines, draw)
     yield from _sections(body)
 
 
@@ -114,7 +115,16 @@ def _other_shares(items: tuple[nodes.Expr, ...]) -> Iterator[tuple[str, tuple[no
     starved[source - 1] += starved[source]
     starved[source] = 0
     first = [total] + [0] * (len(numbers) - 1)
-    for other in (moved, starved, [numbers[0] + 1, *numbers[1:]], numbers[::-1], first, first[::-1], numbers[1:], [0.5, *numbers[1:]]):
+    for other in (
+        moved,
+        starved,
+        [numbers[0] + 1, *numbers[1:]],
+        numbers[::-1],
+        first,
+        first[::-1],
+        numbers[1:],
+        [0.5, *numbers[1:]],
+    ):
         if other != numbers:
             yield "shares", tuple(nodes.Number(n) for n in other)
 
@@ -123,7 +133,11 @@ def _of_turns(body: Body, path: Path, statement: nodes.Statement) -> Iterator[Mu
     if not isinstance(statement, nodes.Turns):
         return
     yield "repeat reversed", put(body, path, replace(statement, reverse=not statement.reverse))
-    for start, stop in ((statement.start + 1, statement.stop), (statement.start, statement.stop - 1), (statement.start, statement.stop + 1)):
+    for start, stop in (
+        (statement.start + 1, statement.stop),
+        (statement.start, statement.stop - 1),
+        (statement.start, statement.stop + 1),
+    ):
         yield "repeat bounds", put(body, path, replace(statement, start=start, stop=stop))
     yield "repeat dropped", put(body, path)
     yield "repeat twice", put(body, path, statement, statement)
@@ -132,7 +146,10 @@ def _of_turns(body: Body, path: Path, statement: nodes.Statement) -> Iterator[Mu
 def _of_order(body: Body, path: Path, line: nodes.Line, draw: random.Random, others: list[Path]) -> Iterator[Mutant]:
     yield "drop", put(body, path)
     yield "twice", put(body, path, line, line)
-    yield "swap", edit(body, path, lambda s, k: (*s[:k], s[k + 1], s[k], *s[k + 2 :]) if k + 1 < len(s) else s[1:] + s[:1])
+    yield (
+        "swap",
+        edit(body, path, lambda s, k: (*s[:k], s[k + 1], s[k], *s[k + 2 :]) if k + 1 < len(s) else s[1:] + s[:1]),
+    )
     for other in draw.sample(others, min(2, len(others))):
         if other < path:  # earlier, so that removing the line first doesn't move the place
             yield "move up", edit(put(body, path), other, lambda s, k: (*s[:k], line, *s[k:]))
@@ -173,7 +190,10 @@ def _of_operands(body: Body, path: Path, line: nodes.Line, names: list[str], dra
             yield "operand", put(body, path, _with_arg(line, k, replace(value, name=name)))
         yield "operand dropped", put(body, path, replace(line, args=line.args[:k] + line.args[k + 1 :]))
         yield "operand twice", put(body, path, replace(line, args=(*line.args[: k + 1], *line.args[k:])))
-        yield "operand by name", put(body, path, replace(line, args=(*line.args[:k], replace(line.args[k], name="x"), *line.args[k + 1 :])))
+        yield (
+            "operand by name",
+            put(body, path, replace(line, args=(*line.args[:k], replace(line.args[k], name="x"), *line.args[k + 1 :]))),
+        )
     if len(values) > 1:
         yield "operands swapped", put(body, path, replace(line, args=(line.args[1], line.args[0], *line.args[2:])))
     for k, value in enumerate(line.outputs):
@@ -222,7 +242,14 @@ def _of_lifetimes(
             yield "loaded twice", put(body, path, line, again)
     for axis, _placed in enumerate(value.placement):
         for how, kind in (("partial", "P"), ("slice", "S"), ("all_gather", "R"), ("all_reduce", "R")):
-            target = replace(value, placement=(*value.placement[:axis], nodes.Placed(kind, 0 if kind == "S" else None), *value.placement[axis + 1 :]))
+            target = replace(
+                value,
+                placement=(
+                    *value.placement[:axis],
+                    nodes.Placed(kind, 0 if kind == "S" else None),
+                    *value.placement[axis + 1 :],
+                ),
+            )
             if target != value and draw.random() < 0.3:
                 yield "conversion added", put(body, path, line, nodes.Line((target,), how, (nodes.Arg(None, value),)))
     # what came through `partial` must be reduced again before it is read as whole
@@ -237,10 +264,10 @@ def _of_lifetimes(
 # -- many places in step -----------------------------------------------------------
 
 
-def _in_step(body: Body, lines: list[tuple[Path, nodes.Line]]) -> Iterator[Mutant]:
+def _in_step(body: Body, lines: list[tuple[Path, nodes.Line]], draw: random.Random) -> Iterator[Mutant]:
     """One value called another everywhere; a conversion left out and its readers given what it would have converted."""
     values = list(dict.fromkeys(v for _, line in lines for v in line.outputs))
-    for value in values:
+    for value in draw.sample(values, min(MOST, len(values))):
         for other in _placements(value.placement):
             yield "placement in step", _renamed(body, value, replace(value, placement=other))
     for path, line in lines:
@@ -250,9 +277,9 @@ def _in_step(body: Body, lines: list[tuple[Path, nodes.Line]]) -> Iterator[Mutan
             for target, source in zip(line.outputs, sources, strict=True):
                 without = _renamed(without, target, source)
             yield "conversion left out", without
-    for a, b in itertools.pairwise(values):
-        if a.placement == b.placement:
-            yield "names in step", _renamed(body, a, replace(a, name=b.name))
+    neighbours = [(a, b) for a, b in itertools.pairwise(values) if a.placement == b.placement]
+    for a, b in draw.sample(neighbours, min(MOST, len(neighbours))):
+        yield "names in step", _renamed(body, a, replace(a, name=b.name))
 
 
 def _renamed(body: Body, old: nodes.Value, new: nodes.Value) -> Body:
@@ -262,10 +289,12 @@ def _renamed(body: Body, old: nodes.Value, new: nodes.Value) -> Body:
     found: list[nodes.Statement] = []
     for statement in body:
         match statement:
-            case nodes.Line(outputs=outputs, args=args):
-                changed = tuple(replace(a, value=value(a.value)) if isinstance(a.value, nodes.Value) else a for a in args)
+            case nodes.Line(outputs=outputs, args=args) if old in outputs or any(a.value == old for a in args):
+                changed = tuple(
+                    replace(a, value=value(a.value)) if isinstance(a.value, nodes.Value) else a for a in args
+                )
                 found.append(replace(statement, outputs=tuple(map(value, outputs)), args=changed))
-            case nodes.Free(values=values):
+            case nodes.Free(values=values) if old in values:
                 found.append(replace(statement, values=tuple(map(value, values))))
             case nodes.Section() | nodes.Turns():
                 found.append(replace(statement, body=_renamed(statement.body, old, new)))

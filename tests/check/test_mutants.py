@@ -3,8 +3,10 @@ falls under a kind that is listed and explained here."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import torch
@@ -75,10 +77,14 @@ def trusting(subject: Subject, tree: nodes.Program, monkeypatch: pytest.MonkeyPa
         checked = verify(tree, subject.graph, None)
         if not checked.program.instructions:
             return False
-        try:
-            return agrees(checked, subject)
-        except Exception:  # a false program may fail in any way at all
-            return False
+        child = (
+            os.fork()
+        )  # a false program may fail in any way at all; torch's kernels write past tensors of a wrong shape
+        if child == 0:
+            with suppress(Exception):
+                os._exit(0 if agrees(checked, subject) else 1)
+            os._exit(1)
+        return os.waitpid(child, 0)[1] == 0
 
 
 def differences(tree: nodes.Program, checked: Checked) -> list[str]:
@@ -146,7 +152,9 @@ def test_no_wrong_program_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count["all"] >= FEWEST, count
     assert sum(kinds.values()) >= 200, "mutants that are right after all show that this isn't a verifier that says no"
     assert count["equal, rejected"] >= 20, "the list above is tried out"
-    assert {"shares", "method", "free", "move up", "conversion added", "there and back", "repeat reversed"} <= set(kinds), kinds
+    assert {"shares", "method", "free", "move up", "conversion added", "there and back", "repeat reversed"} <= set(
+        kinds
+    ), kinds
 
 
 # What is wrong in each of them is known, so no number is needed to say that they must be rejected.
