@@ -215,8 +215,10 @@ def _buffer(instruction: Instruction, shares: Ints, both: Ints, wiring: Wiring) 
             return both - shares  # what it packs; its own piece is what it returns, or a copy of that
         case "all_gather" | "reduce_scatter", _:
             return np.full_like(shares, len(shares) * int(shares.max()))
-        case "all_to_all", "hierarchical":
-            return both * -(-wiring.most // wiring.least)
+        case "all_to_all", "hierarchical" if wiring.most > wiring.least:
+            n = wiring.devices
+            passed_on = max(s * (n - s) for s in (wiring.most, wiring.least)) / (n * wiring.least)
+            return np.ceil(both * (1 + passed_on)).astype(np.int64)
         case "all_to_all", _:
             return both
     return shares * ((len(instruction.inputs) > 1) + (instruction.method not in (None, "ring")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -87,3 +88,54 @@ def test_ranks_hold_what_is_predicted(peaks):
     }
     assert max(ratios.values()) <= 1.10, max(ratios, key=lambda k: ratios[k])
     assert min(ratios.values()) >= 0.90, min(ratios, key=lambda k: ratios[k])
+
+
+MOVED = """model moved(b = 64, d = 1024) {
+    input x : f32[b, d]
+    y = relu(x)
+    z = relu(y)
+    output z
+}
+cluster lab {
+    device d { compute = 1 TFLOP/s, memory = 4 GiB, bandwidth = 100 GB/s }
+    node many = %d * d over { bandwidth = 10 GB/s }
+    node few = %d * d over { bandwidth = 10 GB/s }
+    network 1 * many, 1 * few over { bandwidth = 1 GB/s }
+}
+program p for moved on lab {
+    shares b = [4 * 16]
+    shares d = [4 * 256]
+    forward {
+        x@S(0) = input()
+        y@S(0) = relu(x@S(0))
+        y@S(1) = all_to_all(y@S(0), method = hierarchical)
+        z@S(1) = relu(y@S(1))
+    }
+}
+"""
+
+
+def held_by_levels(reporter, programs):
+    for letters, program in programs.items():
+        os.environ["HAPDSL_NODE"] = letters[int(os.environ["RANK"])]
+        rank = Rank(program)
+        rank.load(Initial(program.graph, 0))
+        reporter.send("held", name=letters, peak=peak_bytes(rank, rank.feed(random_inputs(program.graph))))
+
+
+def test_who_hands_on_for_others_holds_that_too():
+    """An all_to_all by levels: never more than is predicted, also where a node's device hands on for those who have no counterpart."""
+    programs, predicted, measured = {}, {}, {}
+    for letters, many in (("aabb", 2), ("aaab", 3)):
+        bench = Workbench("moved.hap", MOVED % (many, 4 - many))
+        checked, _, cost = bench.cost(bench.program())
+        programs[letters], predicted[letters] = checked.program, cost.memory.peak
+
+    def receive(rank, header, _):
+        name = header["name"]
+        measured.setdefault(name, {})[rank] = header["peak"] / predicted[name][rank]
+
+    launch(held_by_levels, 4, (programs,), receive, method="fork")
+    for letters, least in (("aabb", 0.9), ("aaab", 0.7)):
+        ratios = measured[letters].values()
+        assert len(ratios) == 4 and least <= min(ratios) and max(ratios) <= 1.01, measured
