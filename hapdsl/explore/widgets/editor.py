@@ -15,7 +15,7 @@ from textual.containers import Horizontal
 from textual.document._document import Document, EditResult, Location, Selection
 from textual.document._document_navigator import DocumentNavigator
 from textual.document._wrapped_document import WrappedDocument
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -283,6 +283,7 @@ class CostMargin(Widget):
         self.total = 0.0
         self.marks: Mapping[int, list[Finding]] = {}
         self.ran: Mapping[int, float] = {}  # seconds that lines were measured to take
+        self._base = Style()
 
     def on_mount(self) -> None:
         self.watch(self.editor, "scroll_y", self._scrolled, init=False)
@@ -295,8 +296,12 @@ class CostMargin(Widget):
         self.costs, self.old, self.total, self.marks = costs, old, total, marks
         self.refresh()
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._base = self.rich_style  # once for all lines: all that stands around the widget has a say in it
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
-        base = self.rich_style
+        base = self._base
         row = self.editor.folded.row_at(self.editor.scroll_offset.y + y)
         if y >= self.editor.scrollable_content_region.height or row is None:
             return Strip.blank(self.size.width, base)

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -67,6 +67,7 @@ class Timeline(ScrollView, can_focus=True):
         self.line = 0
         self.start, self.length = 0.0, 1.0  # the window, as parts of the whole
         self.lanes: list[Lane] = []
+        self._base = Style()
         self.at: int | None = None  # the instruction that the keys go from
 
     def show(self, answer: Object | None, line: int, words: str = "") -> None:
@@ -108,8 +109,12 @@ class Timeline(ScrollView, can_focus=True):
 
     # -- the picture ---------------------------------------------------------------------
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._base = self.rich_style  # once for all lines: all that stands around the widget has a say in it
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
-        base = self.rich_style
+        base = self._base
         y += self.scroll_offset.y
         width = max(1, self.size.width)
         if self.answer is None or width <= LEFT + 4:
