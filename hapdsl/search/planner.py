@@ -23,6 +23,7 @@ from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.baselines import baselines as find_baselines
 from hapdsl.search.climb import climb
 from hapdsl.search.clock import Clock
+from hapdsl.search.listen import listen
 from hapdsl.search.nearby import Nearby
 from hapdsl.search.pairs import Pair, Pairs, shares_key
 from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
@@ -42,7 +43,6 @@ ROUND_WORK = 6_000  # calls to schedule per round: deep models get fewer leaves,
 PROOF_LEAVES = 300
 PROOF_WORK = 24_000
 MOVES = 24
-LISTEN_CALLS, LISTEN_CELLS = 600, 2e7  # graphs, and tables in all, for which quiet messages are counted in the end
 CLIMB_WORK = 8_000  # calls x changes of a program that are tried near the best one,
 CLIMBS = 60  # where there are so many at least
 ORDER_WORK = 2_500  # the same, each priced in its best order
@@ -272,7 +272,7 @@ class _Planner:
         """The best pair with a bound for its shares: close the gap by A*, and go on from what that finds."""
         bound = 0.0
         for turn in range(PROOFS):
-            bound = max(self.prove(best), self.listen(best))
+            bound = max(self.prove(best), listen(self.spaces, best))
             self.climb(self.pairs.best or best, bound)
             found = self.pairs.best or best  # at the same shares, where it is another
             if found is not best and turn < PROOFS - 1 and not self.out_of_time():
@@ -297,20 +297,6 @@ class _Planner:
             better, proof = self.spaces.search(solved, leaves, self.gap, pair)
             bound, pair = max(bound, proof), better or pair
         return min(bound, pair.seconds)
-
-    def listen(self, pair: Pair) -> float:
-        """A bound for a pair's shares that counts messages too quiet for the rounds, where that takes little; better programs are kept.
-
-        What spares such messages gains less than the gap that is asked for. But sharding all alike, as people do, spares many.
-        """
-        spaces = self.spaces
-        if len(self.training.nodes) > LISTEN_CALLS or spaces.paid or self.out_of_time():
-            return 0.0
-        if spaces.structure(spaces.audible).order.total > LISTEN_CELLS:
-            return 0.0
-        solved = spaces.solve(pair.shares, spaces.audible)
-        self.pairs.fastest([spaces.pair(solved, a) for a in solved.pricing.minimisers])
-        return solved.pricing.bound
 
     def climb(self, pair: Pair, bound: float) -> None:
         """Programs near to a pair's, under its shares, where graphs are small; better ones are kept."""
