@@ -121,7 +121,7 @@ class Alternatives(OptionList):
                     text.append("".join(f"\n  {c}" for c in changes), Style.parse(colours["dim"]))
             prompts.append(Option(text, disabled=name is None))
             ids.append(name)
-        told = [p.prompt for p in prompts]
+        told: list[object] = [p.prompt for p in prompts]
         if told == self.told and ids == self.ids:
             return  # a list that is filled has the whole screen laid out again
         self.told, self.plain = told, "\n".join(map(str, told))
