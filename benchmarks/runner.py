@@ -169,21 +169,23 @@ def memory() -> dict[str, Any]:
     return {"processes": 4, "held": found[0], "predicted": predicted[0], "ratios": [min(ratios), max(ratios)]}
 
 
+MEASURES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "overhead": lambda steps: compared(overhead, 1, steps),
+    "ddp": lambda steps: compared(ddp, 4, steps),
+    "memory": lambda steps: memory(),
+}
+
+
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", default=["overhead", "ddp", "memory"], choices=["overhead", "ddp", "memory"])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", help=f"{', '.join(MEASURES)}; all without any")
     parser.add_argument("--steps", type=int, default=9)
     chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.what) - set(MEASURES):
+        parser.error(f"no {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
     torch.set_num_threads(1)
-    for what in chosen.what:
-        match what:
-            case "overhead":
-                found = compared(overhead, 1, chosen.steps)
-            case "ddp":
-                found = compared(ddp, 4, chosen.steps)
-            case _:
-                found = memory()
-        print(json.dumps({"what": what, **found}), flush=True)
+    for what in chosen.what or MEASURES:
+        print(json.dumps({"what": what, **MEASURES[what](chosen.steps)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -157,6 +157,7 @@ CASES: dict[str, list[Case]] = {
     "gelu_tanh": [case("gelu_tanh(a)", lambda a: a / 2 * (1 + torch.tanh((2 / math.pi) ** 0.5 * (a + 0.044715 * a**3))), a=(40,))],
     "silu": [case("silu(a)", F.silu, a=(40,))],
     "dropout": [case("dropout(a, p = 0)", lambda a: a, a=(4,))],  # p > 0 below
+    "drop_path": [case("drop_path(a, p = 0)", lambda a: a, a=(4, 3))],  # likewise
     "cast": [case("cast(a, to = f64)", lambda a: a, a=(4,))],  # narrower ones below
     "sum": [
         case("sum(a, dims = 1)", lambda a: a.sum(1), a=(3, 4, 5)),
@@ -333,14 +334,20 @@ def test_ignored_labels() -> None:
     same(gradient(graph, made, "z"), leaf.grad)
 
 
-def test_dropout_keeps_one_mask_in_both_directions() -> None:
-    graph = graph_of("model m() { param a : f64[4000]\n y = dropout(a, p = 0.3)\n loss = sum(y, dims = 0)\n output y\n train loss with sgd() }")
+@pytest.mark.parametrize(("op", "shape"), [("dropout", "4000"), ("drop_path", "4000, 2")])
+def test_dropout_keeps_one_mask_in_both_directions(op: str, shape: str) -> None:
+    graph = graph_of(
+        f"model m() {{ param a : f64[{shape}]\n y = {op}(a, p = 0.3)\n loss = sum(y, dims = {[0, 1][: shape.count(',') + 1]})\n"
+        " output y\n train loss with sgd() }"
+    )
     tensors = values(graph)
     first, again, later = (step(graph, tensors, n) for n in (1, 1, 2))
     mask = first["y"] != 0
     same(first["y"], torch.where(mask, tensors["a"] / 0.7, 0))
     same(gradient(graph, first, "a"), mask.double() / 0.7)
     assert 0.66 < mask.double().mean().item() < 0.74
+    if op == "drop_path":  # a row stays or goes whole
+        assert torch.equal(mask[:, 0], mask[:, 1])
     same(again["y"], first["y"], tolerance=0)
     assert not torch.equal(later["y"] != 0, mask)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -50,9 +51,13 @@ def test_three_thousand_lines_in_a_second():
     text = "program p for m {\n" + (line + short * 4) * 600 + "}\n"
     assert text.count("\n") == 3002
     parser()
+    gc.collect()
+    gc.freeze()  # what other tests left isn't the parser's to look through
     start = time.process_time()
     parse(text)
-    assert time.process_time() - start < 1.0
+    taken = time.process_time() - start
+    gc.unfreeze()
+    assert taken < 1.0
 
 
 def test_threads_do_not_mix_their_texts():
