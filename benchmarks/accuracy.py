@@ -27,6 +27,7 @@ from benchmarks.emulate import (
     MODELS,
     RESULTS,
     SMALL,
+    bench_of,
     extent,
     forgotten,
     into_page,
@@ -46,7 +47,6 @@ from hapdsl.graph.program import METHODS, Layout, Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.lang.resources import programs_folder
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial, random_inputs
 from hapdsl.run.observed import calls, messages, seconds
@@ -130,7 +130,7 @@ def _by_method(program: Program, method: str) -> Program:
 def texts(
     model: str, settings: dict[str, Any], block: nodes.Cluster, cluster: Cluster, speeds: Sequence[float], most: int
 ) -> Iterator[tuple[Case, Program]]:
-    bench = Workbench(programs_folder() / "models" / f"{model}.hap")
+    bench = bench_of(model)
     graph = bench.graph(model, settings)
     number = 0
     for name, program in programs(graph, cluster, speeds):

@@ -18,6 +18,7 @@ import ctypes
 import gc
 import json
 import math
+import re
 import statistics
 import sys
 import time
@@ -131,8 +132,14 @@ def forgotten(rank: int) -> None:
     gc.collect()
 
 
+def bench_of(model: str) -> Workbench:
+    """An example model without its outputs, which would be collected on every device in every step: no other way does that in training."""
+    path = programs_folder() / "models" / f"{model}.hap"
+    return Workbench(path, re.sub(r"(?m)^ *output .*\n", "", path.read_text(encoding="utf-8")))
+
+
 def graph_of(model: str, settings: dict[str, Any]) -> TrainingGraph:
-    return Workbench(programs_folder() / "models" / f"{model}.hap").graph(model, settings)
+    return bench_of(model).graph(model, settings)
 
 
 # -- here -------------------------------------------------------------------------------
@@ -140,7 +147,7 @@ def graph_of(model: str, settings: dict[str, Any]) -> TrainingGraph:
 
 def planned(model: str, settings: dict[str, Any], block: nodes.Cluster, cluster: Cluster) -> tuple[str, float, float]:
     """The text of our plan, and its predicted seconds, synchronous and overlapped."""
-    bench = Workbench(programs_folder() / "models" / f"{model}.hap")
+    bench = bench_of(model)
     graph = bench.graph(model, settings)
     found = plan(graph, cluster, objective="overlap", baselines=True, time_limit=120)
     found.program.model_args = settings
