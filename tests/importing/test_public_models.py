@@ -102,6 +102,7 @@ def test_padded_batches(make: Callable[[], nn.Module], causal: bool):
 
 @pytest.mark.parametrize("make", [public.bert, public.gpt2, public.llama])
 def test_language_models_in_double(make: Callable[[], nn.Module]):
+    """On three devices, one of them without a part of the batch."""
     module = exact_norms(make())
     example = "input_ids : i64[batch = 2, seq = 8]; labels : i64[batch, seq]" + ("" if make is public.bert else "; use_cache = false")
 
@@ -109,7 +110,7 @@ def test_language_models_in_double(make: Callable[[], nn.Module]):
         wishes = {} if make is public.bert else {"use_cache": False}
         return next_token(own(input_ids=batch["input_ids"], **wishes).logits, batch["labels"])
 
-    trip = round_trip(module, example, tokens(), loss, loss=next_token, target="labels", distributed=False)
+    trip = round_trip(module, example, tokens(), loss, loss=next_token, target="labels", by_batch=True)
     assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
 
 
