@@ -18,15 +18,15 @@ from tests.programs.test_language_plans import reread, three
 from tests.programs.test_plans import compare
 from tests.programs.test_vision_plans import CASES
 
-ELSEWHERE = {*LANGUAGE, *(case.model for case in CASES.values()), *TRAINING}  # TRAINING: test_lora, test_mixed, test_accumulate
+ELSEWHERE = {*LANGUAGE, *(case.model for case in CASES.values()), "accumulate"}
 
 
 @pytest.mark.parametrize("name", sorted({p.stem for p in MODELS.glob("*.hap")} - ELSEWHERE))
 def test_planned_proven_and_equal_to_one_device(name: str) -> None:
     """Loss, every gradient and every update, under the plan's shares or others."""
-    graph = example(name, **EXAMPLES[name][1])
+    graph = example(name, **(TRAINING[name][1] if name in TRAINING else EXAMPLES[name][1]))
     found = reread(plan(graph, three("1 GB/s"), gap=1.0, baselines=False, time_limit=0.3).program)
     layout = random_layout(graph, found.layout.mesh, random.Random(1))
     assert all(0 in own[(0,)] and sum(n > 0 for n in own[(0,)]) > 0 for own in layout.shares.values())
     for program in (found, reread(replace(found, layout=layout))):
-        compare(program, graph, torch.float64, 1e-9, count=1)
+        compare(program, graph, torch.float64, 1e-9, count=2 if name == "lora" else 1)  # what is zero at first moves in the second step
