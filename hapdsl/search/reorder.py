@@ -54,7 +54,8 @@ def without_unread(program: Program, wishes: Mapping[str, Wish] = NO_WISHES) -> 
     """The program without conversions of which nothing is read, and that no `wishes` (by tensor) ask for: choices may offer what nobody takes, and
     behind compute that costs nothing."""
     graph = program.graph
-    results = {graph.resolve(n) for n in (graph.loss, *graph.outputs, *graph.metrics) if n is not None}
+    outputs = () if graph.updates else graph.outputs  # training leaves them as they lie
+    results = {graph.resolve(n) for n in (graph.loss, *outputs, *graph.metrics) if n is not None}
     results |= set(graph.updates.values())
     read: set[Value] = set()
     kept: list[Instruction] = []

@@ -7,6 +7,7 @@ order found is the best one in most, never more than .2 % above it; under `overl
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hapdsl.check.verify import verify
 from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import Cost, evaluate
 from hapdsl.cost.pricing import Pricer
-from hapdsl.graph.program import Program
+from hapdsl.graph.program import Instruction, Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
@@ -29,6 +30,7 @@ from hapdsl.search.order import Tasks
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.reorder import FEW, LINES, reordered, without_unread
+from hapdsl.theory.placements import R
 from hapdsl.virtual import planned, spread
 from hapdsl.workbench import Workbench
 from tests.check.test_expand import LAB
@@ -211,6 +213,20 @@ def test_what_nobody_reads_is_left_out() -> None:
     gone = [i for i in longer.instructions if i not in found.instructions]
     assert [(i.op, i.inputs[0].tensor) for i in gone] == [("all_gather", "w1"), ("slice", "w1")]
     assert without_unread(found) is found
+
+
+def test_training_leaves_its_outputs_as_they_lie() -> None:
+    """Logits that are gathered, and then read where they lay anyhow."""
+    graph = example("gpt")
+    assert graph.outputs == ("z",)
+    even = baselines.baselines(graph, clusters()["two_kinds"])["dp_even"]
+    assert even is not None
+    program = even.program
+    (k,) = (k for k, i in enumerate(program.instructions) if any(v.tensor == "z" for v in i.outputs))
+    (z,) = program.instructions[k].outputs
+    gather = Instruction("all_gather", (z,), (Value("z", (R,)),), method="padded")
+    longer = replace(program, instructions=[*program.instructions[: k + 1], gather, *program.instructions[k + 1 :]])
+    assert without_unread(longer) == program
 
 
 def test_lines_of_a_person_keep_their_order() -> None:
