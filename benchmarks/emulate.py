@@ -18,7 +18,6 @@ import ctypes
 import gc
 import json
 import math
-import re
 import statistics
 import sys
 import time
@@ -133,9 +132,7 @@ def forgotten(rank: int) -> None:
 
 
 def bench_of(model: str) -> Workbench:
-    """An example model without its outputs, which would be collected on every device in every step: no other way does that in training."""
-    path = programs_folder() / "models" / f"{model}.hap"
-    return Workbench(path, re.sub(r"(?m)^ *output .*\n", "", path.read_text(encoding="utf-8")))
+    return Workbench(programs_folder() / "models" / f"{model}.hap")
 
 
 def graph_of(model: str, settings: dict[str, Any]) -> TrainingGraph:
