@@ -185,7 +185,7 @@ def agree(program: Program) -> None:
     for said, what in ((__version__, "run another version of hapdsl"), (fingerprint(program), "hold another program")):
         different = differing(said)
         if different:
-            own = f" ({__version__})" if said == __version__ else ""
+            own = f" (rank {dist.get_rank()} has {__version__})" if said == __version__ else ""
             raise error(
                 "HAP717",
                 f"ranks {', '.join(map(str, different))} {what} than rank 0{own}",
