@@ -39,6 +39,7 @@ from benchmarks.emulate import (
     timed,
 )
 from benchmarks.emulated import Emulated
+from hapdsl.check.layout import largest_remainder
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster, build
 from hapdsl.cluster.calibrate import calibrate
@@ -112,11 +113,7 @@ def _shared(program: Program, weights: np.ndarray) -> Program:
     shares = {}
     for cls, by_axes in program.layout.shares.items():
         units = int(next(iter(by_axes.values())).sum())
-        exact = units * weights / weights.sum()
-        dealt = np.floor(exact).astype(np.int64)
-        for k in np.argsort(dealt - exact, kind="stable")[: units - int(dealt.sum())]:
-            dealt[k] += 1
-        shares[cls] = dict.fromkeys(by_axes, dealt)
+        shares[cls] = dict.fromkeys(by_axes, largest_remainder(weights.tolist(), units))
     return replace(program, layout=Layout(program.layout.mesh, shares))
 
 

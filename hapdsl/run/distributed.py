@@ -182,12 +182,11 @@ def groups(program: Program, rank: int, backend: Backend = GLOO) -> list[Group]:
 
 def agree(program: Program) -> None:
     """Raises HapError HAP717 unless all ranks hold the same program for the same model and shares, in the same version of hapdsl."""
-    for said, what in ((__version__, "run another version of hapdsl"), (fingerprint(program), "hold another program")):
-        different = differing(said)
-        if different:
-            own = f" (rank {dist.get_rank()} has {__version__})" if said == __version__ else ""
+    version = f"run another version of hapdsl than rank 0 (rank {dist.get_rank()} has {__version__})"
+    for said, what in ((__version__, version), (fingerprint(program), "hold another program than rank 0")):
+        if different := differing(said):
             raise error(
                 "HAP717",
-                f"ranks {', '.join(map(str, different))} {what} than rank 0{own}",
+                f"ranks {', '.join(map(str, different))} {what}",
                 help="start all ranks with the same file and the same hapdsl",
             )
