@@ -133,5 +133,5 @@ def _words(context: click.Context) -> list[str]:
         if name in ("web", *WEB_OPTIONS) or not value or not isinstance(parameter, click.Option):
             continue
         for one in value if isinstance(value, tuple) else (value,):
-            found += [f"{parameter.opts[-1] if len(parameter.opts) == 1 else parameter.opts[0]}={one}"]
+            found += [f"{parameter.opts[0]}={one}"]
     return [*found, "--", *context.params["files"]]

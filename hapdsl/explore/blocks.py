@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from hapdsl.lang.lines import alike
+
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*"?|#.*|[{}]')
 _REPEAT = re.compile(r"\s*repeat\b")
 
@@ -42,9 +44,7 @@ def repeats(lines: Sequence[str], found: Mapping[int, int]) -> list[int]:
 
 def changed(before: Sequence[str], after: Sequence[str]) -> tuple[int, int, int]:
     """Which rows differ, from and to (not including it), and how many more there are afterwards."""
-    least = min(len(before), len(after))
-    head = next((k for k in range(least) if before[k] != after[k]), least)
-    tail = next((k for k in range(least - head) if before[-1 - k] != after[-1 - k]), least - head)
+    head, tail = alike(before, after)
     return head, len(before) - tail, len(after) - len(before)
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from hapdsl.lang.lines import alike
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -218,9 +220,7 @@ class Document:
 def moved(old: str, new: str) -> Move:
     """Where lines of a text went: those before and behind what changed keep their place in order."""
     before, after = old.split("\n"), new.split("\n")
-    least = min(len(before), len(after))
-    head = next((k for k in range(least) if before[k] != after[k]), least)
-    tail = next((k for k in range(least - head) if before[-1 - k] != after[-1 - k]), least - head)
+    head, tail = alike(before, after)
     return Move(head, len(before) - tail, len(after) - len(before))
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from hapdsl.lang import nodes as n
 from hapdsl.lang.comments import Place
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.lines import alike
 from hapdsl.lang.nodes import Span
 from hapdsl.lang.parse import MOST_ERRORS, cleaned, parse_with_braces
 
@@ -213,11 +214,9 @@ class EditedText:
 
 def _difference(old: list[str], new: list[str]) -> _Change | None:
     """What changed between two texts, None where nothing did."""
-    shorter = min(len(old), len(new))
-    same = next((k for k in range(shorter) if old[k] != new[k]), shorter)
+    same, behind = alike(old, new)
     if same == len(old) == len(new):
         return None
-    behind = next((k for k in range(shorter - same) if old[-1 - k] != new[-1 - k]), shorter - same)
     return _Change(same + 1, len(old) - behind + 1, len(new) - behind + 1)
 
 
