@@ -41,6 +41,7 @@ check: lint types contracts docs pytest
 
 lint:
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types:
 	$(BIN)/mypy

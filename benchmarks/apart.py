@@ -26,5 +26,7 @@ def measured(module: str, case: Mapping[str, Any], seconds: float) -> dict[str, 
         return {"failed": f"more than {seconds:.0f} s"}
     row: dict[str, Any] = {"process_s": watch.wall}
     if done.returncode != 0:
-        return row | {"failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"}
+        return row | {
+            "failed": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"
+        }
     return row | {"found": json.loads(done.stdout.strip().splitlines()[-1])}

@@ -56,7 +56,11 @@ class Case:
 def example_clusters() -> dict[str, Path]:
     """The clusters of programs/clusters by name, and the files they stand in."""
     files = sorted((PROGRAMS / "clusters").glob("*.hap"))
-    return {name: path for path in files for name in re.findall(r"^cluster (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)}
+    return {
+        name: path
+        for path in files
+        for name in re.findall(r"^cluster (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
 
 
 KINDS = (("a", 9), ("b", 5), ("c", 3), ("d", 2))  # TFLOP/s
@@ -66,7 +70,8 @@ def four_kinds(devices: int) -> str:
     """A cluster of so many devices in four kinds, equally many of each, eight (or all) to a node; of two devices, two kinds."""
     kinds = KINDS[: min(4, devices)]
     declared = "\n".join(
-        f"    device {name} {{ compute = {speed} TFLOP/s, memory = 64 GiB, bandwidth = {speed * 100} GB/s, launch = 5 us }}" for name, speed in kinds
+        f"    device {name} {{ compute = {speed} TFLOP/s, memory = 64 GiB, bandwidth = {speed * 100} GB/s, launch = 5 us }}"
+        for name, speed in kinds
     )
     link = "bandwidth = 50 GB/s, latency = 10 us"
     if devices <= 8:

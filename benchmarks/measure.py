@@ -235,7 +235,9 @@ def in_best_order(baseline: Candidate, cluster: Cluster) -> float:
     """Seconds of a baseline, its instructions put into the best order found."""
     program = baseline.program
     pricer = Pricer(program.graph, program.layout, cluster)
-    return min(baseline.cost.sync_s, evaluate(reordered(without_unread(program), pricer, "sync"), cluster, pricer).sync_s)
+    return min(
+        baseline.cost.sync_s, evaluate(reordered(without_unread(program), pricer, "sync"), cluster, pricer).sync_s
+    )
 
 
 def replicated(graph: TrainingGraph, cluster: Cluster) -> float | None:

@@ -53,11 +53,17 @@ def known(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("groups", nargs="*", help="layers, devices, models, sketch, methods, baselines; all without any")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "groups", nargs="*", help="layers, devices, models, sketch, methods, baselines; all without any"
+    )
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name it finds")
     parser.add_argument("--seconds", type=float, default=900, help="of one case at most (default 900)")
-    parser.add_argument("--lines", type=Path, default=LINES, metavar="FILE", help="where measurements are kept, a line of JSON each")
+    parser.add_argument(
+        "--lines", type=Path, default=LINES, metavar="FILE", help="where measurements are kept, a line of JSON each"
+    )
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page whose tables are made anew")
     parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
     parser.add_argument("--table", action="store_true", help="measure nothing, make the tables")

@@ -34,7 +34,11 @@ def planning() -> Iterator[Line]:
         if row["group"] == "models" and row["model"] == "bert" and "found" in row:
             theirs = next(line for line in RELEASED if (line[0], line[1]) == BESIDE["bert"])
             ours = row["found"]["settled_cpu_s"]
-            yield f"BERT, 24 layers, until program and shares are settled; HAP's released search (forward pass only, no bound) takes {theirs[-1]} s", f"{ours:.1f} s", "make bench"
+            yield (
+                f"BERT, 24 layers, until program and shares are settled; HAP's released search (forward pass only, no bound) takes {theirs[-1]} s",
+                f"{ours:.1f} s",
+                "make bench",
+            )
 
 
 def editing() -> Iterator[Line]:
@@ -75,7 +79,11 @@ def breaking() -> Iterator[Line]:
     path = RESULTS / "soak.json"
     if path.exists():
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        yield f"{found['rounds']} runs of four processes killed, stopped or out of disk at random moments: checkpoints lost or damaged", str(len(found["wrong"])), "make soak"
+        yield (
+            f"{found['rounds']} runs of four processes killed, stopped or out of disk at random moments: checkpoints lost or damaged",
+            str(len(found["wrong"])),
+            "make soak",
+        )
 
 
 PARTS: tuple[Callable[[], Iterator[Line]], ...] = (planning, editing, emulated, beside_the_paper, breaking)

@@ -23,20 +23,37 @@ def page(old: str, rows: Sequence[Row], machine: str) -> str:
 
 
 def tables(rows: Sequence[Row], machine: str) -> str:
-    by = {g: [r for r in rows if r["group"] == g] for g in ("layers", "devices", "models", "sketch", "methods", "baselines")}
+    by = {
+        g: [r for r in rows if r["group"] == g]
+        for g in ("layers", "devices", "models", "sketch", "methods", "baselines")
+    }
     parts = [f"{machine}\n"]
     if by["layers"]:
-        parts.append("### Layers: gpt on two_kinds (2 fast and 6 slow devices)\n\n" + plans(by["layers"], "layers", lambda r: r["settings"]["layers"]))
+        parts.append(
+            "### Layers: gpt on two_kinds (2 fast and 6 slow devices)\n\n"
+            + plans(by["layers"], "layers", lambda r: r["settings"]["layers"])
+        )
     if by["devices"]:
-        parts.append("### Devices: gpt, 24 layers, in four kinds (two of two)\n\n" + plans(by["devices"], "devices", lambda r: r["cluster"].split()[-1]))
+        parts.append(
+            "### Devices: gpt, 24 layers, in four kinds (two of two)\n\n"
+            + plans(by["devices"], "devices", lambda r: r["cluster"].split()[-1])
+        )
     if by["models"]:
-        parts.append("### Models on two_kinds\n\n" + plans(by["models"], "model", label) + "\n" + released(by["models"]))
+        parts.append(
+            "### Models on two_kinds\n\n" + plans(by["models"], "model", label) + "\n" + released(by["models"])
+        )
     if by["sketch"]:
         parts.append("### A sketch: one activation of the 24-layer plan pinned elsewhere\n\n" + sketches(by["sketch"]))
     if by["methods"]:
-        parts.append(f"### Ways to search one space (shares by speed, plain SGD, {LIMIT:.0f} CPU s at most)\n\n" + methods(by["methods"]))
+        parts.append(
+            f"### Ways to search one space (shares by speed, plain SGD, {LIMIT:.0f} CPU s at most)\n\n"
+            + methods(by["methods"])
+        )
     if by["baselines"]:
-        parts.append("### Every example model on every example cluster, baselines kept out of the candidates\n\n" + against(by["baselines"]))
+        parts.append(
+            "### Every example model on every example cluster, baselines kept out of the candidates\n\n"
+            + against(by["baselines"])
+        )
     return "\n".join(parts)
 
 
@@ -94,8 +111,22 @@ def released(rows: Sequence[Row]) -> str:
             calls, _, unlike = theirs[reference.BESIDE[row["model"]]]
             f = row["found"]
             ratio = f"{unlike / f['settled_cpu_s']:.1f} x" if f.get("settled_cpu_s") else "–"
-            lines.append((label(row), f"{calls} forward calls, {unlike} s", f"{f['calls']} calls, {seconds(f.get('settled_cpu_s'))} s", ratio, seconds(f["search_cpu_s"]) + " s"))
-    head = ("model, 24 layers", "HAP's released search, CPU", "hapdsl, CPU, shares settled", "faster", "hapdsl, with its proof")
+            lines.append(
+                (
+                    label(row),
+                    f"{calls} forward calls, {unlike} s",
+                    f"{f['calls']} calls, {seconds(f.get('settled_cpu_s'))} s",
+                    ratio,
+                    seconds(f["search_cpu_s"]) + " s",
+                )
+            )
+    head = (
+        "model, 24 layers",
+        "HAP's released search, CPU",
+        "hapdsl, CPU, shares settled",
+        "faster",
+        "hapdsl, with its proof",
+    )
     published = ", ".join(f"{n}: {s} s" for n, s in reference.PUBLISHED_VIT.items())
     return markdown(head, lines) + (
         "\nHAP's search covers the forward pass, has no bound, and ran on a machine like this one with 8 unequal devices at batch 256 (median of three);"
@@ -108,7 +139,17 @@ def sketches(rows: Sequence[Row]) -> str:
     found = ((r, r["found"]) for r in rows if "found" in r)
     return markdown(
         head,
-        ((r["method"], f["pin"], seconds(f["search_s"]), seconds(f["search_cpu_s"]), percent(f["above"]), percent(f["gap"])) for r, f in found),
+        (
+            (
+                r["method"],
+                f["pin"],
+                seconds(f["search_s"]),
+                seconds(f["search_cpu_s"]),
+                percent(f["above"]),
+                percent(f["gap"]),
+            )
+            for r, f in found
+        ),
     )
 
 
@@ -136,7 +177,13 @@ def against(rows: Sequence[Row]) -> str:
             ratios.setdefault(row["model"], {})[row["cluster"]] = _ratio(found)
     clusters = list(dict.fromkeys(c for by in ratios.values() for c in by))
     lines = [(m, *(_shown(by, c) for c in clusters), _worst(by.values())) for m, by in ratios.items()]
-    lines.append(("worst", *(_worst(by.get(c) for by in ratios.values()) for c in clusters), _worst(r for by in ratios.values() for r in by.values())))
+    lines.append(
+        (
+            "worst",
+            *(_worst(by.get(c) for by in ratios.values()) for c in clusters),
+            _worst(r for by in ratios.values() for r in by.values()),
+        )
+    )
     every = [r for by in ratios.values() for r in by.values()]
     above = sum(r is not None and r > 1 + 1e-9 for r in every)
     cut = sum(bool(row.get("found", {}).get("cut")) for row in rows)

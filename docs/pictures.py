@@ -30,12 +30,24 @@ def choices() -> None:
     """The variables of a product and a relu: rules as boxes, offered sets as rounded ones."""
     training = Workbench("product.hap", SHOWN).graph("product")
     structure = Structure(training, messages=())
-    dot = graphviz.Graph("choices", graph_attr={"rankdir": "LR", "nodesep": "0.15"}, node_attr={"fontname": "Helvetica", "fontsize": "10"})
+    dot = graphviz.Graph(
+        "choices",
+        graph_attr={"rankdir": "LR", "nodesep": "0.15"},
+        node_attr={"fontname": "Helvetica", "fontsize": "10"},
+    )
     shown = [k for k, n in enumerate(training.nodes) if n.section == "forward"]
     for k in shown:
         node = training.nodes[k]
-        rules = "".join(f"{', '.join(map(str, r.inputs))} → {', '.join(map(str, r.outputs))}\\l" for r in structure.rules[k])
-        dot.node(f"rule {k}", f"rule of {node.outputs[0]} = {node.op}\\n{rules}", shape="box", style="filled", fillcolor="#fff3d6")
+        rules = "".join(
+            f"{', '.join(map(str, r.inputs))} → {', '.join(map(str, r.outputs))}\\l" for r in structure.rules[k]
+        )
+        dot.node(
+            f"rule {k}",
+            f"rule of {node.outputs[0]} = {node.op}\\n{rules}",
+            shape="box",
+            style="filled",
+            fillcolor="#fff3d6",
+        )
     for name, variable in structure.offer_variable.items():
         near = [k for k in shown if name in (*training.nodes[k].inputs, *training.nodes[k].outputs)]
         if not near:
@@ -49,13 +61,17 @@ def choices() -> None:
         dot.node(f"offer {variable}", label, shape="box", style="rounded,filled", fillcolor="#e2f0fb")
         for k in near:
             made = name in training.nodes[k].outputs
-            dot.edge(f"rule {k}", f"offer {variable}", label="makes" if made else "reads", fontsize="9", fontname="Helvetica")
+            dot.edge(
+                f"rule {k}", f"offer {variable}", label="makes" if made else "reads", fontsize="9", fontname="Helvetica"
+            )
     dot.render(PICTURES / "choices", format="svg", cleanup=True)
 
 
 def hapdsl(*arguments: object) -> None:
     """A verb of the command line."""
-    subprocess.run([sys.executable, "-m", "hapdsl.cli", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+    subprocess.run(
+        [sys.executable, "-m", "hapdsl.cli", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, cwd=ROOT
+    )
 
 
 def cluster() -> None:

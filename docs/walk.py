@@ -42,7 +42,15 @@ def run(command: str, folder: Path) -> list[str]:
     """What a command prints, on both streams. Raises RuntimeError with it where nothing of hapdsl answered."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "COLUMNS": "140", "NO_COLOR": "1"}
-    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
     if done.returncode not in (0, 1, 2):
         raise RuntimeError(f"{command}: status {done.returncode}\n{done.stdout}")
     return [line.rstrip() for line in done.stdout.rstrip("\n").split("\n")]
@@ -91,7 +99,9 @@ def main() -> int:
         if not options.check:
             path.write_text(again, encoding="utf-8")
         else:
-            found = list(difflib.unified_diff(masked(page), masked(again), str(path), f"{path}, run now", n=0, lineterm=""))
+            found = list(
+                difflib.unified_diff(masked(page), masked(again), str(path), f"{path}, run now", n=0, lineterm="")
+            )
             differs = differs or bool(found)
             print("\n".join(found))
     return int(differs)

@@ -1,8 +1,8 @@
 """hapdsl: plan, prove and run one model on devices that differ.
 
-    plan = hapdsl.plan(module, example, "cluster.hap")
-    step = plan.compile(module)
-    loss = step(batch)
+plan = hapdsl.plan(module, example, "cluster.hap")
+step = plan.compile(module)
+loss = step(batch)
 """
 
 from __future__ import annotations

@@ -129,7 +129,9 @@ def plan(
     bench = Workbench("plan.hap", imported.text)
     block, hardware = bench.cluster_block(cluster), bench.cluster(cluster)
     graph = bench.graph(name, settings, train=not evaluate)
-    found = plan_over(graph, hardware, objective=objective, gap=gap, time_limit=time_limit, baselines=False, name=f"{name}_plan")
+    found = plan_over(
+        graph, hardware, objective=objective, gap=gap, time_limit=time_limit, baselines=False, name=f"{name}_plan"
+    )
     found.program.model_args = dict(settings or {})
     found.program.cluster = block.name
     text = standalone(bench, write(found.program), block, f"planned for the {objective} objective")
@@ -155,7 +157,14 @@ class Step:
     def __init__(
         self, program: Program, start: Mapping[str, Tensor], allow: frozenset[str], seed: int, how: How, text: str
     ) -> None:
-        self.program, self.graph, self.text, self.seed, self.how, self.allow = program, program.graph, text, seed, how, allow
+        self.program, self.graph, self.text, self.seed, self.how, self.allow = (
+            program,
+            program.graph,
+            text,
+            seed,
+            how,
+            allow,
+        )
         self.inputs = [t.name for t in self.graph.of_kind("input")]
         dtype = how.precision(self.graph)
         if _under_torchrun() and not dist.is_initialized():
@@ -176,7 +185,9 @@ class Step:
         given = self.named(named if named and not batch else batch[0] if len(batch) == 1 else batch)
         executor = self.sized(given)
         with torch.no_grad():
-            made: dict[Value, Any] = dict(executor.step(given) if isinstance(executor, InProcess) else executor.step(executor.feed(given)))
+            made: dict[Value, Any] = dict(
+                executor.step(given) if isinstance(executor, InProcess) else executor.step(executor.feed(given))
+            )
             if executor is not self.executor:
                 self.executor.held, self.executor.clock.step = executor.held, executor.clock.step
             self.last = executor, made
@@ -202,11 +213,19 @@ class Step:
     def sized(self, given: Mapping[str, Tensor]) -> InProcess | Rank:
         """The executor for the size of a batch; a smaller one works on what the planned one holds."""
         graph = self.graph.undivided
-        own = {t.name: t.shape[0] for t in self.graph.of_kind("input") if t.shape and t.classes[0] in (graph.batch, self.graph.batch) and t.name in given}
+        own = {
+            t.name: t.shape[0]
+            for t in self.graph.of_kind("input")
+            if t.shape and t.classes[0] in (graph.batch, self.graph.batch) and t.name in given
+        }
         found = {n: int(given[n].shape[0]) if given[n].dim() else 0 for n in own}
         size, planned = max(found.values(), default=0), max(own.values(), default=0) * self.graph.turns
         if size > planned:
-            raise error("HAP706", f"a batch of {size} for a plan for {planned}", help=f"plan for it: hapdsl.plan(…, settings={{…: {size}}}), or take smaller batches")
+            raise error(
+                "HAP706",
+                f"a batch of {size} for a plan for {planned}",
+                help=f"plan for it: hapdsl.plan(…, settings={{…: {size}}}), or take smaller batches",
+            )
         if size in (0, planned) or min(found.values()) < size:
             return self.executor  # it says what doesn't fit
         if size not in self.smaller:
@@ -236,7 +255,11 @@ class Step:
         else:
             row = [batch] if isinstance(batch, Tensor) else list(batch) if isinstance(batch, list | tuple) else []
             if len(row) != len(self.inputs):
-                raise error("HAP706", f"a batch of {len(row)} tensors for the inputs {names}", help="give them in this order, or by name")
+                raise error(
+                    "HAP706",
+                    f"a batch of {len(row)} tensors for the inputs {names}",
+                    help="give them in this order, or by name",
+                )
             given = dict(zip(self.inputs, row, strict=True))
         for name in self.inputs:
             tensor, wanted = given.get(name), self.graph.tensors[name]
@@ -244,7 +267,11 @@ class Step:
                 what = "has none" if tensor is None else f"has a {type(tensor).__name__}"
                 raise error("HAP706", f"the batch {what} for input '{name}'", help=f"tensors for the inputs {names}")
             if tensor.is_complex() or (tensor.is_floating_point() and wanted.dtype not in FLOATS):
-                raise error("HAP706", f"'{name}' is {tensor.dtype}, expected {wanted.dtype}", help=f"{name}.long()" if not tensor.is_complex() else "")
+                raise error(
+                    "HAP706",
+                    f"'{name}' is {tensor.dtype}, expected {wanted.dtype}",
+                    help=f"{name}.long()" if not tensor.is_complex() else "",
+                )
         return given
 
     def save(self, folder: str | Path, keep: int = 2) -> Path:
@@ -309,5 +336,3 @@ def _how(module: nn.Module | None, device: str | torch.device | None, dtype: tor
 
 def _under_torchrun() -> bool:
     return dist.is_available() and (dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) > 1)
-
-

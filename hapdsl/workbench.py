@@ -148,7 +148,9 @@ class Workbench:
         if spec is None:
             own = [c for c in self.bundle.of_main(nodes.Cluster) if isinstance(c, nodes.Cluster)]
             if own or self.bundle.clusters:
-                return self._pick("cluster", None, own, self.bundle.clusters, ("HAP423", "HAP421", "HAP422"), "--cluster FILE:NAME"), here
+                return self._pick(
+                    "cluster", None, own, self.bundle.clusters, ("HAP423", "HAP421", "HAP422"), "--cluster FILE:NAME"
+                ), here
             saved = settings_folder() / "cluster.hap"
             return self._from_file(str(saved), None) if saved.is_file() else (self._guessed(), here)
         if spec in self.bundle.clusters:
@@ -166,7 +168,9 @@ class Workbench:
         bundle = self._elsewhere[file]
         own = [c for c in bundle.of_main(nodes.Cluster) if isinstance(c, nodes.Cluster)]
         where = Span(bundle.main.name, 1, 1, 1, 1)
-        found = self._pick("cluster", name, own, bundle.clusters, ("HAP423", "HAP421", "HAP422"), f"--cluster {file}:NAME", where)
+        found = self._pick(
+            "cluster", name, own, bundle.clusters, ("HAP423", "HAP421", "HAP422"), f"--cluster {file}:NAME", where
+        )
         return found, bundle.devices
 
     def _guessed(self) -> nodes.Cluster:
@@ -215,7 +219,9 @@ class Workbench:
         """
         if program.model not in self.bundle.models:
             close = difflib.get_close_matches(program.model, self.bundle.models, 1)
-            known = f"is it {close[0]}?" if close else f"declared or imported: {', '.join(self.bundle.models) or 'none'}"
+            known = (
+                f"is it {close[0]}?" if close else f"declared or imported: {', '.join(self.bundle.models) or 'none'}"
+            )
             raise error("HAP242", f"there is no model '{program.model}'", program.span, known)
         declared = [p.name for p in self.bundle.models[program.model].parameters]
         for arg in program.args:
@@ -277,9 +283,13 @@ class Workbench:
         if len(options) == 1:
             return options[0]
         if not options:
-            raise error(codes[0], f"{where.file} has no {kind}", where, f"write one, or import it: {kind} NAME … {{ … }}")
+            raise error(
+                codes[0], f"{where.file} has no {kind}", where, f"write one, or import it: {kind} NAME … {{ … }}"
+            )
         names = ", ".join(b.name for b in options)
-        raise error(codes[1], f"{where.file} has {len(options)} {kind}s: which one?", where, f"{option}: one of {names}")
+        raise error(
+            codes[1], f"{where.file} has {len(options)} {kind}s: which one?", where, f"{option}: one of {names}"
+        )
 
 
 # -- what others ask as well ---------------------------------------------------------
@@ -288,7 +298,23 @@ class Workbench:
 # What a well-formed program may be refused for: it isn't equivalent to its model (or nothing proves it), or fits nowhere. All other
 # errors say that the input itself is wrong: unknown names, shares that don't add up, hardware that can't be.
 _THE_ANSWER_IS_NO = frozenset(
-    [516, 522, *range(530, 535), 537, 540, 541, 542, 544, *range(550, 553), *range(560, 574), *range(590, 600), *range(601, 610), 730, 732, 740]
+    [
+        516,
+        522,
+        *range(530, 535),
+        537,
+        540,
+        541,
+        542,
+        544,
+        *range(550, 553),
+        *range(560, 574),
+        *range(590, 600),
+        *range(601, 610),
+        730,
+        732,
+        740,
+    ]
 )
 
 

@@ -66,7 +66,13 @@ def checked(path: Path) -> tuple[int, tuple[Diagnostic, ...]]:
         status = main(["check", str(path), "--json"])
     answer = json.loads(said.getvalue())
     return status, tuple(
-        Diagnostic(d["code"], d["message"], Span(d["file"], d["line"], d["column"], d["line"], d["column"] + 1), d["help"], d["severity"])
+        Diagnostic(
+            d["code"],
+            d["message"],
+            Span(d["file"], d["line"], d["column"], d["line"], d["column"] + 1),
+            d["help"],
+            d["severity"],
+        )
         for d in answer["diagnostics"]
     )
 

@@ -92,7 +92,10 @@ def test_the_readme_table_is_of_what_was_measured(tmp_path: Path, monkeypatch: p
     made = summary.page(old)
     assert [part for part in made.split("\n") if "make emulate" in part and "1.60 x (1.52 to 1.71)" in part]
     assert re.search(r"^\| 7 runs .* \| 1 \| `make soak` \|$", made, re.MULTILINE)
-    assert made.partition(summary.BEGIN)[0] == old.partition(summary.BEGIN)[0] and made.partition(summary.END)[2] == old.partition(summary.END)[2]
+    assert (
+        made.partition(summary.BEGIN)[0] == old.partition(summary.BEGIN)[0]
+        and made.partition(summary.END)[2] == old.partition(summary.END)[2]
+    )
     assert summary.page(made) == made
     commands = set(re.findall(r"`make (\w+)` \|$", made, re.MULTILINE))
     targets = re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
@@ -100,7 +103,9 @@ def test_the_readme_table_is_of_what_was_measured(tmp_path: Path, monkeypatch: p
 
 
 def test_every_picture_is_shown_and_made_by_make_figures() -> None:
-    made = "".join((REPOSITORY / script).read_text(encoding="utf-8") for script in re.findall(r"docs/\w+\.py", figures()))
+    made = "".join(
+        (REPOSITORY / script).read_text(encoding="utf-8") for script in re.findall(r"docs/\w+\.py", figures())
+    )
     shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for picture in (REPOSITORY / "docs" / "pictures").iterdir():
         assert f'"{picture.stem.removeprefix("explore_")}"' in made or picture.name in made, picture.name

@@ -77,7 +77,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)], check=True, timeout=100
     )
     (wheel,) = folder.glob("hapdsl-*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True, timeout=100)
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True, timeout=100
+    )
     return folder / "site"
 
 
@@ -98,7 +100,9 @@ def test_the_wheel_has_all_it_needs(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.hap").write_text('import "std/mlp.hap"\nimport "std/digits.hap"\n')
     call("plan", "mine.hap", "--model", "mlp", "--set", "hidden=16", "--set", "d=8", "-o", "plan.hap")
     assert "proven" in call("check", "plan.hap")
-    shipped = sorted(p.relative_to(installed / "hapdsl" / "_data") for p in (installed / "hapdsl" / "_data").rglob("*.*"))
+    shipped = sorted(
+        p.relative_to(installed / "hapdsl" / "_data") for p in (installed / "hapdsl" / "_data").rglob("*.*")
+    )
     here = [p.relative_to(REPOSITORY) for f in ("grammar", "programs") for p in (REPOSITORY / f).rglob("*.*")]
     assert shipped == sorted(here)
     assert (installed / "hapdsl" / "py.typed").is_file()

@@ -54,7 +54,10 @@ def _program(live: LiveProgram) -> Any:
     if live.checked is not None:
         checked = live.checked
         found += [checked.sketch, checked.free, checked.pins, len(checked.open), list(checked.diagnostics)]
-        found += [(i.op, i.inputs, i.outputs, i.section, i.method, i.axis, i.span, i.repeat, i.dtype) for i in checked.program.instructions]
+        found += [
+            (i.op, i.inputs, i.outputs, i.section, i.method, i.axis, i.span, i.repeat, i.dtype)
+            for i in checked.program.instructions
+        ]
     if live.cost is not None:
         found.append([str(v) for v in live.cost.memory.values])
         found.append({line: (c.count, c.bytes, c.words) for line, c in live.lines.items()})
@@ -66,8 +69,19 @@ def numbers(reading: Reading) -> list[np.ndarray]:
     for live in reading.programs:
         if live.cost is not None:
             cost, memory = live.cost, live.cost.memory
-            found += [np.array([cost.sync_s, cost.overlap_s]), cost.starts_s, cost.ends_s, np.array([s.seconds for s in cost.stages])]
-            found += [memory.live, memory.peak, memory.first, memory.last, np.array([c.seconds for c in live.lines.values()])]
+            found += [
+                np.array([cost.sync_s, cost.overlap_s]),
+                cost.starts_s,
+                cost.ends_s,
+                np.array([s.seconds for s in cost.stages]),
+            ]
+            found += [
+                memory.live,
+                memory.peak,
+                memory.first,
+                memory.last,
+                np.array([c.seconds for c in live.lines.values()]),
+            ]
     return found
 
 
@@ -145,7 +159,9 @@ def test_only_what_an_edit_touches_is_worked_out_again(monkeypatch: pytest.Monke
     assert a.checked.program.graph is b.checked.program.graph
     shared = {id(i) for i in b.checked.program.instructions} & {id(i) for i in a.checked.program.instructions}
     assert len(shared) >= len(a.checked.program.instructions) - len(read)
-    assert [i.span.line for i in b.checked.program.instructions] == [i.span.line for i in a.checked.program.instructions]
+    assert [i.span.line for i in b.checked.program.instructions] == [
+        i.span.line for i in a.checked.program.instructions
+    ]
 
 
 def test_an_imported_file_that_changes_is_read_again(tmp_path: Path) -> None:

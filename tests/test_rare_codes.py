@@ -104,7 +104,9 @@ def test_nothing_to_choose() -> None:
 
     bench = Workbench(REFERENCE)
     with pytest.raises(HapError) as stop:
-        plan(bench.graph("mlp"), bench.cluster("box"), restriction=Restriction(lambda node, rule: False), baselines=False)
+        plan(
+            bench.graph("mlp"), bench.cluster("box"), restriction=Restriction(lambda node, rule: False), baselines=False
+        )
     assert [d.code for d in stop.value.diagnostics] == ["HAP602"]
 
 

@@ -108,7 +108,9 @@ class Reader:
             try:
                 value = self.pattern(written, placed.turn).value
                 if value is None:
-                    raise error("HAP524", "`free` needs a whole placement", written.span, "name the value that ends: free h@R")
+                    raise error(
+                        "HAP524", "`free` needs a whole placement", written.span, "name the value that ends: free h@R"
+                    )
             except HapError as problem:
                 stop = problem
                 break
@@ -132,7 +134,9 @@ class Reader:
         makes = tuple([p.value for p in outputs if p.value is not None])
         return Fact(line, instruction, needs, tuple(holds), makes, left_open)
 
-    def _triple(self, line: nodes.Line, inputs: Patterns, outputs: Patterns, section: str, holds: list[tuple[Value, int]]) -> Instruction | None:
+    def _triple(
+        self, line: nodes.Line, inputs: Patterns, outputs: Patterns, section: str, holds: list[tuple[Value, int]]
+    ) -> Instruction | None:
         if any(isinstance(a.value, nodes.Hole) and a.name is None for a in line.args):
             return None  # an operand is left open: nothing can be said of this line
         same = bool(inputs) and [v.tensor for v in inputs] == [v.tensor for v in outputs]
@@ -145,25 +149,41 @@ class Reader:
             cut_alike(instruction.node, instruction.inputs, instruction.outputs, self.graph, self.layout, line.span)
         return instruction
 
-    def _load(self, line: nodes.Line, outputs: Patterns, section: str, holds: list[tuple[Value, int]]) -> Instruction | None:
+    def _load(
+        self, line: nodes.Line, outputs: Patterns, section: str, holds: list[tuple[Value, int]]
+    ) -> Instruction | None:
         made = []
         for k, (pattern, written) in enumerate(zip(outputs, line.outputs, strict=True)):
             kind = self.graph.tensors[pattern.tensor].kind
             loader = LOADED.get(kind)
             if loader is None:
                 node = self.graph.nodes[self.graph.producer[pattern.tensor]]
-                raise error("HAP550", f"'{pattern.tensor}' is computed, not loaded", written.span, f"{node.op}({', '.join(node.inputs)})")
+                raise error(
+                    "HAP550",
+                    f"'{pattern.tensor}' is computed, not loaded",
+                    written.span,
+                    f"{node.op}({', '.join(node.inputs)})",
+                )
             if loader != line.function:
-                raise error("HAP550", f"'{pattern.tensor}' is loaded by {loader}()", written.span, f"`{pattern} = {loader}()`")
+                raise error(
+                    "HAP550", f"'{pattern.tensor}' is loaded by {loader}()", written.span, f"`{pattern} = {loader}()`"
+                )
             if any(p is not None and p.kind == "P" for p in pattern.placement):
-                raise error("HAP551", f"'{pattern.tensor}' can't be loaded as partial sums", written.span, "load it as R or S(d)")
+                raise error(
+                    "HAP551",
+                    f"'{pattern.tensor}' can't be loaded as partial sums",
+                    written.span,
+                    "load it as R or S(d)",
+                )
             value = pattern.value
             if value is None:
                 continue
             if kind in ("param", "state") or value.tensor in self.graph.updates:
                 holds.append((value, k))
             made.append(value)
-        return Instruction(line.function, (), tuple(made), section, span=line.span) if len(made) == len(outputs) else None
+        return (
+            Instruction(line.function, (), tuple(made), section, span=line.span) if len(made) == len(outputs) else None
+        )
 
 
 TurnKey = tuple[str, str, int]
@@ -177,7 +197,9 @@ class Known:
     """
 
     def __init__(self) -> None:
-        self._facts: dict[int, tuple[Written, Facts]] = {}  # by the statement's id; holding it keeps that from being reused
+        self._facts: dict[
+            int, tuple[Written, Facts]
+        ] = {}  # by the statement's id; holding it keeps that from being reused
         self._now: dict[int, tuple[Written, Facts]] = {}
         self._read_as: tuple[object, ...] = ()
         self._reader: Reader | None = None
@@ -185,7 +207,9 @@ class Known:
 
     def split_graph(self, graph: TrainingGraph, asked: tuple[object, ...]) -> TrainingGraph | None:
         """What `graph` was split into last, if the same was asked for."""
-        return self._split[2] if self._split is not None and self._split[0] is graph and self._split[1] == asked else None
+        return (
+            self._split[2] if self._split is not None and self._split[0] is graph and self._split[1] == asked else None
+        )
 
     def remember_split(self, graph: TrainingGraph, asked: tuple[object, ...], found: TrainingGraph) -> None:
         self._split = (graph, asked, found)

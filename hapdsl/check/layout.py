@@ -66,7 +66,12 @@ def mesh_of(program: nodes.Program, devices: int | None) -> Mesh:
         if total > MOST_DEVICES:
             raise error("HAP502", f"the mesh has {total} devices, the most is {MOST_DEVICES}", written[0].span)
         if devices is not None and total != devices:
-            raise error("HAP502", f"the mesh has {total} devices, the cluster {devices}", written[0].span, "the axes multiply to the number of devices")
+            raise error(
+                "HAP502",
+                f"the mesh has {total} devices, the cluster {devices}",
+                written[0].span,
+                "the axes multiply to the number of devices",
+            )
         return axes
     if devices is None:
         devices = next(_listed(program), None)
@@ -135,13 +140,23 @@ def _read(statement: Dealt, graph: TrainingGraph, mesh: Layout, shares: dict[str
     if any(isinstance(i, nodes.Items) for i in items):
         found = _rows(statement, cls, mesh)
     elif statement.axis is None and len(names) > 1:
-        raise error("HAP508", f"shares of '{cls.name}' over which axis?", statement.span, f"shares {cls.name} over {names[0]} = …")
+        raise error(
+            "HAP508",
+            f"shares of '{cls.name}' over which axis?",
+            statement.span,
+            f"shares {cls.name} over {names[0]} = …",
+        )
     else:
         axis = names.index(statement.axis) if statement.axis is not None else 0
         size = mesh.mesh[axis][1]
         numbers = _numbers(statement.values)
         if len(numbers) != size:
-            raise error("HAP504", f"{len(numbers)} numbers for {size} devices", statement.span, "one number per device, in the cluster's order")
+            raise error(
+                "HAP504",
+                f"{len(numbers)} numbers for {size} devices",
+                statement.span,
+                "one number per device, in the cluster's order",
+            )
         found = {(axis,): _along(mesh, axis, _units(statement, numbers, cls))}
     if set(found) & set(own):
         raise error("HAP507", f"'{cls.name}' has shares already", statement.span, "leave one of the two out")
@@ -158,7 +173,12 @@ def _rows(statement: Dealt, cls: DimensionClass, mesh: Layout) -> Cut:
     rows = [_numbers(r) for r in statement.values.items if isinstance(r, nodes.Items)]
     outer, inner = mesh.mesh[0][1], mesh.mesh[1][1]
     if len(statement.values.items) != outer or len(rows) != outer or any(len(r) != inner for r in rows):
-        raise error("HAP504", f"expected {outer} rows of {inner} numbers", statement.span, "a row per position on the first axis")
+        raise error(
+            "HAP504",
+            f"expected {outer} rows of {inner} numbers",
+            statement.span,
+            "a row per position on the first axis",
+        )
     table = np.array(_units(statement, [n for r in rows for n in r], cls), dtype=np.int64).reshape(outer, inner)
     return {(0, 1): table.reshape(-1), (0,): np.repeat(table.sum(axis=1), inner)}
 
@@ -169,7 +189,9 @@ def _units(statement: Dealt, numbers: Sequence[float], cls: DimensionClass) -> l
         raise error("HAP506", f"'{name}' has a negative share", statement.span, "shares count units: 0 or more")
     if isinstance(statement, nodes.Ratio):
         if not any(numbers):
-            raise error("HAP506", f"the weights of '{name}' add up to 0", statement.span, "at least one must be positive")
+            raise error(
+                "HAP506", f"the weights of '{name}' add up to 0", statement.span, "at least one must be positive"
+            )
         return [int(n) for n in largest_remainder(numbers, units)]
     if any(n != int(n) for n in numbers):
         raise error("HAP506", f"shares of '{name}' must be whole units", statement.span, f"write: ratio {name} = …")

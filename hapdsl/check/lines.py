@@ -41,7 +41,9 @@ class _Walk:
     count: int = 0
     inside: bool = False  # of a `microbatch` block
 
-    def body(self, body: Sequence[nodes.Statement], section: str | None, turns: tuple[Turn, ...]) -> Iterator[PlacedLine]:
+    def body(
+        self, body: Sequence[nodes.Statement], section: str | None, turns: tuple[Turn, ...]
+    ) -> Iterator[PlacedLine]:
         """`section` is None at the top of a program."""
         for statement in body:
             try:
@@ -51,14 +53,21 @@ class _Walk:
                     raise
                 self.report.extend(stop.diagnostics)
 
-    def statement(self, statement: nodes.Statement, section: str | None, turns: tuple[Turn, ...]) -> Iterator[PlacedLine]:
+    def statement(
+        self, statement: nodes.Statement, section: str | None, turns: tuple[Turn, ...]
+    ) -> Iterator[PlacedLine]:
         here = section or (self.seen[-1] if self.seen else "forward")
         match statement:
             case nodes.Section(kind=kind):
                 if self.graph.turns > 1 and kind != "update" and not self.inside:
                     raise error("HAP518", f"the model takes its batch in {self.graph.turns} turns, and `{kind}` stands outside of them", statement.span, f"microbatch {self.graph.turns} {{ forward {{ … }}; backward {{ … }} }}")  # fmt: skip
                 if kind == "update" and self.inside:
-                    raise error("HAP518", "`update` stands in a `microbatch` block", statement.span, "parameters are updated once, behind all turns")
+                    raise error(
+                        "HAP518",
+                        "`update` stands in a `microbatch` block",
+                        statement.span,
+                        "parameters are updated once, behind all turns",
+                    )
                 if section or turns or (self.seen and SECTIONS.index(kind) <= SECTIONS.index(self.seen[-1])):
                     raise error("HAP514", f"section '{kind}' can't stand here", statement.span, "the order is forward, backward, update, each once")  # fmt: skip
                 self.seen.append(kind)
@@ -68,12 +77,19 @@ class _Walk:
             case nodes.Line() | nodes.Free() | nodes.Pin() | nodes.Rest():
                 self.count += 1
                 if self.count > MAX_LINES:
-                    raise error("HAP519", f"this program unrolls to over {MAX_LINES:,} lines", statement.span, "repeats within repeats multiply")
+                    raise error(
+                        "HAP519",
+                        f"this program unrolls to over {MAX_LINES:,} lines",
+                        statement.span,
+                        "repeats within repeats multiply",
+                    )
                 yield PlacedLine(statement, here, turns[-1] if turns else None)
             case nodes.Microbatch():
                 yield from self.microbatch(statement, section, turns)
 
-    def microbatch(self, statement: nodes.Microbatch, section: str | None, turns: tuple[Turn, ...]) -> Iterator[PlacedLine]:
+    def microbatch(
+        self, statement: nodes.Microbatch, section: str | None, turns: tuple[Turn, ...]
+    ) -> Iterator[PlacedLine]:
         """The lines of one turn, once: what is said of one holds for all."""
         count, wanted = evaluate(statement.count, self.graph.parameters), self.graph.turns
         if count != wanted:
@@ -93,10 +109,17 @@ class _Walk:
             known = ", ".join(list(self.graph.repeats)[:8]) or "none"
             raise error("HAP512", f"the model has no repeat '{path}'", statement.span, f"it has: {known}")
         if any(turn.path == path for turn in outer):
-            raise error("HAP513", f"'{path}' is repeated inside itself", statement.span, "end the first repeat before this one")
+            raise error(
+                "HAP513", f"'{path}' is repeated inside itself", statement.span, "end the first repeat before this one"
+            )
         count = self.graph.repeats[path]
         if not 0 <= statement.start < statement.stop <= count:
-            raise error("HAP513", f"'{path}' has the turns 0..{count}, not {statement.start}..{statement.stop}", statement.span, "turns count from 0, and the end is exclusive")
+            raise error(
+                "HAP513",
+                f"'{path}' has the turns 0..{count}, not {statement.start}..{statement.stop}",
+                statement.span,
+                "turns count from 0, and the end is exclusive",
+            )
         numbers = range(statement.start, statement.stop)
         for number in reversed(numbers) if statement.reverse else numbers:
             yield from self.body(statement.body, section, (*outer, Turn(path, number, count)))

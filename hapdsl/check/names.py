@@ -46,7 +46,9 @@ def tensor_of(name: str, turn: Turn | None, graph: TrainingGraph, span: Span) ->
     full = name
     if name.startswith("."):
         if turn is None:
-            raise error("HAP511", f"'{name}' is relative to a turn, but stands in no repeat", span, "write the whole name")
+            raise error(
+                "HAP511", f"'{name}' is relative to a turn, but stands in no repeat", span, "write the whole name"
+            )
         full = turn.left(name, graph) or turn.absolute(name)
     full = graph.resolve(full)
     if full in graph.tensors:

@@ -41,7 +41,11 @@ def split(program: nodes.Program, graph: TrainingGraph, report: Report) -> Train
     classes = dict(graph.classes)
     moved: dict[tuple[str, int], str] = {}
     for statement in program.body:
-        if isinstance(statement, nodes.Shares | nodes.Ratio) and statement.layers is not None and statement.cls in graph.classes:
+        if (
+            isinstance(statement, nodes.Shares | nodes.Ratio)
+            and statement.layers is not None
+            and statement.cls in graph.classes
+        ):
             name = split_name(statement.cls, statement.layers)
             if name in classes:
                 continue  # a second axis
@@ -60,11 +64,15 @@ def split(program: nodes.Program, graph: TrainingGraph, report: Report) -> Train
         classes[name] = replace(cls, members=tuple(m for m in cls.members if m not in moved))
     tensors = {n: _reclassed(t, moved) for n, t in graph.tensors.items()}
     found = replace(graph, tensors=tensors, classes={n: c for n, c in classes.items() if c.members})
-    found.__dict__["fingerprint"] = graph.fingerprint  # a cached property: the program still belongs to the model as it is
+    found.__dict__["fingerprint"] = (
+        graph.fingerprint
+    )  # a cached property: the program still belongs to the model as it is
     return found
 
 
-def _members(statement: nodes.Shares | nodes.Ratio, layers: nodes.Layers, graph: TrainingGraph) -> Iterator[tuple[str, int]]:
+def _members(
+    statement: nodes.Shares | nodes.Ratio, layers: nodes.Layers, graph: TrainingGraph
+) -> Iterator[tuple[str, int]]:
     path = layers.variable
     if path not in graph.repeats:
         known = ", ".join(list(graph.repeats)[:8]) or "none"
@@ -75,7 +83,12 @@ def _members(statement: nodes.Shares | nodes.Ratio, layers: nodes.Layers, graph:
     prefixes = tuple(f"{path}.{k}." for k in range(layers.start, layers.stop))
     found = [m for m in graph.classes[statement.cls].members if m[0].startswith(prefixes)]
     if not found:
-        raise error("HAP525", f"no tensor of these turns has a dim of class '{statement.cls}'", statement.span, "give the class one list, in all layers")
+        raise error(
+            "HAP525",
+            f"no tensor of these turns has a dim of class '{statement.cls}'",
+            statement.span,
+            "give the class one list, in all layers",
+        )
     yield from found
 
 
@@ -85,7 +98,14 @@ def _reclassed(tensor: Tensor, moved: dict[tuple[str, int], str]) -> Tensor:
     return replace(tensor, classes=tuple(moved.get((tensor.name, d), c) for d, c in enumerate(tensor.classes)))
 
 
-def cut_alike(node: Node, inputs: tuple[Value, ...], outputs: tuple[Value, ...], graph: TrainingGraph, layout: Layout, span: nodes.Span) -> None:
+def cut_alike(
+    node: Node,
+    inputs: tuple[Value, ...],
+    outputs: tuple[Value, ...],
+    graph: TrainingGraph,
+    layout: Layout,
+    span: nodes.Span,
+) -> None:
     """Are all dims that share an index cut into the same pieces? Raises HapError HAP537 where they aren't.
 
     Costs nothing where no class is split: tied dims are of one class then.

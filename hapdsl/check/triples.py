@@ -20,7 +20,9 @@ from hapdsl.theory.rules import Rule
 Patterns = Sequence[Pattern]
 
 
-def compute(line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: TrainingGraph, section: str) -> Instruction | None:
+def compute(
+    line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: TrainingGraph, section: str
+) -> Instruction | None:
     """A compute line, if the theory holds it; None where it leaves placements open.
 
     Raises HapError: HAP530 another operator makes this tensor, HAP531 wrong outputs, HAP532 wrong operands,
@@ -28,9 +30,19 @@ def compute(line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: Traini
     """
     node = _node(line, outputs[0].tensor, graph)
     if [v.tensor for v in outputs] != list(node.outputs):
-        raise error("HAP531", f"this call makes {', '.join(node.outputs)}, in that order", line.span, "bind them all on one line")
+        raise error(
+            "HAP531",
+            f"this call makes {', '.join(node.outputs)}, in that order",
+            line.span,
+            "bind them all on one line",
+        )
     if [v.tensor for v in inputs] != list(node.inputs):
-        raise error("HAP532", f"'{node.outputs[0]}' is computed from {', '.join(node.inputs) or 'nothing'}", line.span, _call(node))
+        raise error(
+            "HAP532",
+            f"'{node.outputs[0]}' is computed from {', '.join(node.inputs) or 'nothing'}",
+            line.span,
+            _call(node),
+        )
     _attributes(line, node)
     for axis in range(len(outputs[0].placement)):
         _axis(line, node, inputs, outputs, axis)
@@ -52,7 +64,9 @@ def _node(line: nodes.Line, output: str, graph: TrainingGraph) -> Node:
     number = graph.producer.get(output)
     if number is None:
         kind = graph.tensors[output].kind
-        raise error("HAP530", f"'{output}' is loaded, not computed", line.span, f"write: {output}@… = {_loader(kind)}()")
+        raise error(
+            "HAP530", f"'{output}' is loaded, not computed", line.span, f"write: {output}@… = {_loader(kind)}()"
+        )
     node = graph.nodes[number]
     if node.op != line.function:
         raise error("HAP530", f"'{output}' is made by {node.op}, not {line.function}", line.span, _call(node))
@@ -70,18 +84,33 @@ def _attributes(line: nodes.Line, node: Node) -> None:
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):
             if arg.name is not None:
-                raise error("HAP536", f"operand '{arg.name}' is given by name", arg.span, f"operands stand in order, without names: {_call(node)}")
+                raise error(
+                    "HAP536",
+                    f"operand '{arg.name}' is given by name",
+                    arg.span,
+                    f"operands stand in order, without names: {_call(node)}",
+                )
             continue
         name = arg.name or (names[position] if position < len(names) else None)
         position += arg.name is None
         if name is None or name not in node.instance.attributes:
-            raise error("HAP535", f"'{node.op}' has no attribute for this", arg.span, "leave it out: attributes come from the model")
+            raise error(
+                "HAP535",
+                f"'{node.op}' has no attribute for this",
+                arg.span,
+                "leave it out: attributes come from the model",
+            )
         if isinstance(arg.value, nodes.Hole):
             continue
         wanted = node.instance.attributes[name]
         value = evaluate(arg.value, {d: d for d in DTYPE_BYTES})
         if value != wanted and [value] != wanted:
-            raise error("HAP535", f"the model has {name} = {wanted} here", arg.span, "leave it out: attributes come from the model")
+            raise error(
+                "HAP535",
+                f"the model has {name} = {wanted} here",
+                arg.span,
+                "leave it out: attributes come from the model",
+            )
 
 
 # -- rules -------------------------------------------------------------------------
@@ -96,11 +125,20 @@ def _axis(line: nodes.Line, node: Node, inputs: Patterns, outputs: Patterns, axi
     on = f" on axis {axis}" if len(outputs[0].placement) > 1 else ""
     if same_inputs:
         results = " or ".join(dict.fromkeys(_results(r, node) for r in same_inputs))
-        raise error("HAP534", f"from these operands {node.op} gives {results}{on}", line.span, _convert_after(same_inputs[0], outputs, axis))
+        raise error(
+            "HAP534",
+            f"from these operands {node.op} gives {results}{on}",
+            line.span,
+            _convert_after(same_inputs[0], outputs, axis),
+        )
     same_outputs = [r for r in node.rules if _fits(made, r.outputs)]
     nearest = min(same_outputs or list(node.rules), key=lambda r: _distance(r, given, made))
     needs = ", ".join(f"{n}@{p}" for n, p in zip(node.inputs, nearest.inputs, strict=True))
-    fixes = [_fix(v, axis, want) for v, want in zip(inputs, nearest.inputs, strict=True) if v.placement[axis] not in (None, want)]
+    fixes = [
+        _fix(v, axis, want)
+        for v, want in zip(inputs, nearest.inputs, strict=True)
+        if v.placement[axis] not in (None, want)
+    ]
     if not _fits(made, nearest.outputs):
         fixes.append(f"it gives {_results(nearest, node)}")
     taken, wanted = (", ".join(map(str, side)) for side in (inputs, outputs))
@@ -148,7 +186,9 @@ def _distance(rule: Rule, given: Sequence[Placement | None], made: Sequence[Plac
 # -- conversions -------------------------------------------------------------------
 
 
-def convert(line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: TrainingGraph, section: str) -> Instruction | None:
+def convert(
+    line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: TrainingGraph, section: str
+) -> Instruction | None:
     """A collective or local conversion, with any number of operands in one message; None where it leaves placements open.
 
     Raises HapError: HAP540 operands that don't pair up, HAP541 nothing or several axes change, HAP542 another
@@ -159,12 +199,16 @@ def convert(line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: Traini
     method, dtype = _how(line, inputs, graph)
     axes = {_changed(line, source, target) for source, target in zip(inputs, outputs, strict=True)} - {None}
     if len(axes) > 1:
-        raise error("HAP541", "all operands of one message must change along the same axis", line.span, "write a line per axis")
+        raise error(
+            "HAP541", "all operands of one message must change along the same axis", line.span, "write a line per axis"
+        )
     read, made = [v.value for v in inputs], [v.value for v in outputs]
     axis = next(iter(axes), None)
     if None in read or None in made or axis is None:
         return None
-    return Instruction(line.function, _values(read), _values(made), section, method=method, axis=axis, span=line.span, dtype=dtype)
+    return Instruction(
+        line.function, _values(read), _values(made), section, method=method, axis=axis, span=line.span, dtype=dtype
+    )
 
 
 def _changed(line: nodes.Line, source: Pattern, target: Pattern) -> int | None:
@@ -172,11 +216,18 @@ def _changed(line: nodes.Line, source: Pattern, target: Pattern) -> int | None:
     pairs = list(zip(source.placement, target.placement, strict=True))
     changed = [a for a, (p, q) in enumerate(pairs) if p is not None and q is not None and p != q]
     if len(changed) > 1:
-        raise error("HAP541", f"two axes change at once from {source} to {target}", line.span, "one conversion changes one axis")
+        raise error(
+            "HAP541", f"two axes change at once from {source} to {target}", line.span, "one conversion changes one axis"
+        )
     open_ = [(p, q) for p, q in pairs if p is None or q is None]
     if not changed and open_:
         if not any(_may(p, line.function, q) for p, q in open_):
-            raise error("HAP542", f"{line.function} never turns {source} into {target}", line.span, "nothing that fits the `?` makes it so")
+            raise error(
+                "HAP542",
+                f"{line.function} never turns {source} into {target}",
+                line.span,
+                "nothing that fits the `?` makes it so",
+            )
         return None
     if not changed:
         raise error("HAP541", f"nothing changes from {source} to {target}", line.span, "leave this line out")
@@ -187,11 +238,21 @@ def _changed(line: nodes.Line, source: Pattern, target: Pattern) -> int | None:
     if how is None:
         raise error("HAP542", f"nothing turns {source} into {target}", line.span, _why_not(before))
     if how != line.function:
-        raise error("HAP542", f"{source} becomes {target} by {how}, not {line.function}", line.span, f"`{target} = {how}({source})`")
+        raise error(
+            "HAP542",
+            f"{source} becomes {target} by {how}, not {line.function}",
+            line.span,
+            f"`{target} = {how}({source})`",
+        )
     for value in (source, target):
         p = value.placement[axis]
         if p is not None and p.kind == "S" and any(q == p for q in value.placement[axis + 1 :]):
-            raise error("HAP544", f"dim {p.dim} of {value} is cut by an inner axis too", line.span, "convert the inner axis first")
+            raise error(
+                "HAP544",
+                f"dim {p.dim} of {value} is cut by an inner axis too",
+                line.span,
+                "convert the inner axis first",
+            )
     return axis
 
 
@@ -217,7 +278,12 @@ def _how(line: nodes.Line, inputs: Patterns, graph: TrainingGraph) -> tuple[str 
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):
             if arg.name is not None:
-                raise error("HAP536", f"operand '{arg.name}' is given by name", arg.span, "operands stand in order, without names")
+                raise error(
+                    "HAP536",
+                    f"operand '{arg.name}' is given by name",
+                    arg.span,
+                    "operands stand in order, without names",
+                )
             continue
         word = arg.value.id if isinstance(arg.value, nodes.Name) else None
         if arg.name == "dtype" and collective:

@@ -45,7 +45,9 @@ def pattern_of(value: nodes.Value, turn: Turn | None, graph: TrainingGraph, layo
     axes = len(layout.mesh)
     if len(value.placement) == 1 and value.placement[0].kind == "?":
         return Pattern(name, (None,) * axes)
-    placement = tuple(None if p.kind == "?" else Placement(p.kind, -1 if p.dim is None else p.dim) for p in value.placement)
+    placement = tuple(
+        None if p.kind == "?" else Placement(p.kind, -1 if p.dim is None else p.dim) for p in value.placement
+    )
     if len(placement) != axes:
         written = f"{value.name}@({', '.join('?' if p is None else str(p) for p in placement)})"
         raise error("HAP520", f"{written} has {len(placement)} placements, the mesh has {axes} {'axes' if axes > 1 else 'axis'}", value.span, _example(axes))  # fmt: skip
@@ -56,11 +58,20 @@ def pattern_of(value: nodes.Value, turn: Turn | None, graph: TrainingGraph, layo
 
 
 def _example(axes: int) -> str:
-    return "write one: R, S(0) or P" if axes == 1 else f"one entry per axis: {show((Placement('S', 0),) + (Placement('R'),) * (axes - 1))}"
+    return (
+        "write one: R, S(0) or P"
+        if axes == 1
+        else f"one entry per axis: {show((Placement('S', 0),) + (Placement('R'),) * (axes - 1))}"
+    )
 
 
 def _shardable(
-    name: str, p: Placement, placement: Sequence[Placement | None], span: nodes.Span, graph: TrainingGraph, layout: Layout
+    name: str,
+    p: Placement,
+    placement: Sequence[Placement | None],
+    span: nodes.Span,
+    graph: TrainingGraph,
+    layout: Layout,
 ) -> None:
     tensor = graph.tensors[name]
     if not 0 <= p.dim < len(tensor.shape):
@@ -70,7 +81,9 @@ def _shardable(
     if cls is None:
         raise error("HAP522", f"dim {p.dim} of '{name}' has length 1 and can't be sharded", span, "keep it whole: R")
     if graph.classes[cls].units == 1:
-        raise error("HAP522", f"dim {p.dim} of '{name}' is one indivisible unit (class {cls})", span, "keep it whole: R")
+        raise error(
+            "HAP522", f"dim {p.dim} of '{name}' is one indivisible unit (class {cls})", span, "keep it whole: R"
+        )
     axes = tuple(a for a, q in enumerate(placement) if q == p)
     if axes not in layout.shares.get(cls, {}):
         raise error("HAP523", f"dim {p.dim} of '{name}' is cut on two axes, but '{cls}' has no shares for both", span, f"shares {cls} = [[…], […]]: a row per outer position")  # fmt: skip

@@ -44,7 +44,9 @@ class Checked:
         return not self.diagnostics.errors
 
 
-def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = None, known: Known | None = None) -> Checked:
+def verify(
+    program: nodes.Program, graph: TrainingGraph, devices: int | None = None, known: Known | None = None
+) -> Checked:
     """Check `program` against `graph` on `devices` devices (None: the program says how many).
 
     Problems are in the result's `diagnostics` (codes HAP5xx), not raised. `known` is what earlier checks of the same program found out (lines
@@ -79,7 +81,9 @@ def verify(program: nodes.Program, graph: TrainingGraph, devices: int | None = N
 
 def _split(program: nodes.Program, graph: TrainingGraph, report: Report, known: Known) -> TrainingGraph:
     """`split`, remembered where it had nothing to say."""
-    asked = tuple((s.cls, s.layers) for s in program.body if isinstance(s, nodes.Shares | nodes.Ratio) and s.layers is not None)
+    asked = tuple(
+        (s.cls, s.layers) for s in program.body if isinstance(s, nodes.Shares | nodes.Ratio) and s.layers is not None
+    )
     if not asked:
         return graph
     found = known.split_graph(graph, asked)
@@ -109,7 +113,9 @@ def _is_open(statement: nodes.Statement) -> bool:
             return True
         case nodes.Line(outputs=outputs, args=args):
             values = [*outputs, *(a.value for a in args if isinstance(a.value, nodes.Value))]
-            return any(p.kind == "?" for v in values for p in v.placement) or any(isinstance(a.value, nodes.Hole) for a in args)
+            return any(p.kind == "?" for v in values for p in v.placement) or any(
+                isinstance(a.value, nodes.Hole) for a in args
+            )
     return False
 
 
@@ -121,7 +127,9 @@ class _Verifier:
     report: Findings
     known: Known
     reader: Reader
-    held: dict[str, tuple[Placements, nodes.Span]] = field(default_factory=dict)  # params and state: how they were loaded
+    held: dict[str, tuple[Placements, nodes.Span]] = field(
+        default_factory=dict
+    )  # params and state: how they were loaded
     have: dict[str, set[Placements]] = field(default_factory=dict)
     freed: set[Value] = field(default_factory=set)
     bad: set[str] = field(default_factory=set)  # tensors whose own line was wrong: what reads them isn't blamed
@@ -133,7 +141,11 @@ class _Verifier:
         try:
             for placed in unrolled(self.tree, self.graph, self.report):
                 if self.report.full:
-                    self.report.add("HAP519", f"more than {MOST_ERRORS} errors: the rest of the program wasn't checked", self.tree.span)
+                    self.report.add(
+                        "HAP519",
+                        f"more than {MOST_ERRORS} errors: the rest of the program wasn't checked",
+                        self.tree.span,
+                    )
                     return
                 try:
                     self.line(placed)
@@ -152,14 +164,27 @@ class _Verifier:
             if isinstance(statement, nodes.Fingerprint):
                 version, _, digest = statement.value.partition(":")
                 if version != "1":
-                    self.report.add("HAP515", f"format version '{version}' is not known here", statement.span, "this hapdsl reads version 1")
+                    self.report.add(
+                        "HAP515",
+                        f"format version '{version}' is not known here",
+                        statement.span,
+                        "this hapdsl reads version 1",
+                    )
                 elif digest != self.graph.fingerprint:
                     self.report.add("HAP516", f"this program was made for another '{self.graph.model}' ({digest}, this one is {self.graph.fingerprint})", statement.span, "plan again, or take the line away to check it as it is")  # fmt: skip
         top = {id(s) for s in self.tree.body}
         for statement in _statements(self.tree.body):
-            if isinstance(statement, nodes.Mesh | nodes.Shares | nodes.Ratio | nodes.Fingerprint) and id(statement) not in top:
+            if (
+                isinstance(statement, nodes.Mesh | nodes.Shares | nodes.Ratio | nodes.Fingerprint)
+                and id(statement) not in top
+            ):
                 kind = type(statement).__name__.lower()
-                self.report.add("HAP517", f"`{kind}` stands in a block", statement.span, "move it to the top of the program: it holds for all of it")
+                self.report.add(
+                    "HAP517",
+                    f"`{kind}` stands in a block",
+                    statement.span,
+                    "move it to the top of the program: it holds for all of it",
+                )
 
     def blame(self, placed: PlacedLine, stop: HapError) -> None:
         """Report a line's errors once (a repeat shows the first turn), and don't blame what depends on it."""
@@ -212,7 +237,9 @@ class _Verifier:
         before = self.held.setdefault(value.tensor, (value.placement, span))[0]
         if before != value.placement:
             fix = self.bridge(before, value.placement)
-            hint = f"`{value} = {fix}({Value(value.tensor, before)})`" if fix else f"convert {Value(value.tensor, before)}"
+            hint = (
+                f"`{value} = {fix}({Value(value.tensor, before)})`" if fix else f"convert {Value(value.tensor, before)}"
+            )
             raise error("HAP552", f"'{value.tensor}' is held as {show(before)} already", span, hint)
 
     # -- what is at hand -----------------------------------------------------------
@@ -224,14 +251,21 @@ class _Verifier:
             return
         span = fact.span(place)
         if value in self.freed:
-            raise error("HAP560", f"{value} was freed above", span, "move the `free` line down, or make the value again")
+            raise error(
+                "HAP560", f"{value} was freed above", span, "move the `free` line down, or make the value again"
+            )
         if not have:
             raise error("HAP561", f"{value} isn't made before this line", span, self.how(value))
         source = min(have, key=lambda p: (self.bridge(p, value.placement) is None, show(p)))
         fix = self.bridge(source, value.placement)
         written = Value(value.tensor, source)
         hint = f"`{value} = {fix}({written})`" if fix else f"make {value} first"
-        raise error("HAP562", f"needs {value}; you have {', '.join(f'{value.tensor}@{show(p)}' for p in sorted(have))}", span, hint)
+        raise error(
+            "HAP562",
+            f"needs {value}; you have {', '.join(f'{value.tensor}@{show(p)}' for p in sorted(have))}",
+            span,
+            hint,
+        )
 
     @staticmethod
     def bridge(source: Placements, target: Placements) -> str | None:
@@ -252,7 +286,14 @@ class _Verifier:
         end = self.tree.span
         loss = self.graph.loss
         if loss is not None and loss not in self.bad and not self.have.get(loss):
-            self.report.add("HAP570", f"the loss '{loss}' is never made", end, f"`{loss}@P = accumulate({loss}.turn@P)` in update" if self.graph.turns > 1 else f"end the forward section with {loss}@P or {loss}@R")
+            self.report.add(
+                "HAP570",
+                f"the loss '{loss}' is never made",
+                end,
+                f"`{loss}@P = accumulate({loss}.turn@P)` in update"
+                if self.graph.turns > 1
+                else f"end the forward section with {loss}@P or {loss}@R",
+            )
         wanted = self.graph.updates if loss is not None else {}
         judged = {old: new for old, new in wanted.items() if new not in self.bad and old not in self.bad}
         self.all_loaded([old for old in judged if old not in self.held])
@@ -265,7 +306,9 @@ class _Verifier:
         made = {v for i in self.checked.program.instructions for v in i.outputs} if self.pinned else set()
         for value, span in self.pinned:
             if value not in made and value.tensor not in self.bad:
-                self.report.add("HAP563", f"{value} is pinned, but no line makes it", span, "make it so, or take the pin away")
+                self.report.add(
+                    "HAP563", f"{value} is pinned, but no line makes it", span, "make it so, or take the pin away"
+                )
 
     def all_loaded(self, missing: Sequence[str]) -> None:
         if missing:
@@ -281,6 +324,8 @@ class _Verifier:
             return
         value = Value(new, held[0])
         made = ", ".join(str(Value(new, p)) for p in sorted(have))
-        fix = next((f"`{value} = {how}({Value(new, p)})`" for p in sorted(have) if (how := self.bridge(p, held[0]))), "")
+        fix = next(
+            (f"`{value} = {how}({Value(new, p)})`" for p in sorted(have) if (how := self.bridge(p, held[0]))), ""
+        )
         message = f"'{old}' is held as {show(held[0])}, but {'only ' + made + ' is' if made else 'its new value is never'} made"
         self.report.add("HAP572", message, held[1], fix or f"end the update with {value}")

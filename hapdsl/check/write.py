@@ -164,7 +164,13 @@ def _grouped_loads(run: list[Instruction], graph: TrainingGraph, turn: Turn | No
     for instruction in run:
         last = found[-1] if found else None
         own = sum(len(_name(v.tensor, graph, turn)) + len(show(v.placement)) + 3 for v in instruction.outputs)
-        if last is not None and _is_load(instruction) and _is_load(last) and last.op == instruction.op and width + own <= LOADS_WIDTH:
+        if (
+            last is not None
+            and _is_load(instruction)
+            and _is_load(last)
+            and last.op == instruction.op
+            and width + own <= LOADS_WIDTH
+        ):
             found[-1] = Instruction(last.op, (), last.outputs + instruction.outputs, last.section, repeat=last.repeat)
             width += own
         else:

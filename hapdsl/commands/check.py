@@ -114,7 +114,9 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
         try:
             graph = bench.graph(model.name)
             parameters = sum(t.elements for t in graph.of_kind("param"))
-            found.proven.append(f"{name}: model {model.name}, {len(graph.nodes)} operator calls, {parameters:,} parameters")
+            found.proven.append(
+                f"{name}: model {model.name}, {len(graph.nodes)} operator calls, {parameters:,} parameters"
+            )
         except HapError as problem:
             found.add(*problem.diagnostics)
     for program in bench.programs():
@@ -187,7 +189,12 @@ def _calls(decl: OpDecl, used: list[Instance]) -> list[Sample] | None:
     except HapError:
         return [of_instance(i) for i in used if sum(math.prod(g.shape) for g in i.given) <= LARGEST] or None
     # attributes may decide shapes, so a sample that no longer fits is let go
-    own = [replace(s, attributes={**s.attributes, **i.attributes}, tentative=True) for s in derived[:2] for i in used if i.attributes]
+    own = [
+        replace(s, attributes={**s.attributes, **i.attributes}, tentative=True)
+        for s in derived[:2]
+        for i in used
+        if i.attributes
+    ]
     return derived + own
 
 

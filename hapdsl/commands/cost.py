@@ -84,7 +84,10 @@ def command(
 
 
 def _words(title: str, cluster: Cluster, cost: Cost, rests_on: str) -> str:
-    parts = [f"{title}: synchronous {in_seconds(cost.sync_s)}, overlapped {in_seconds(cost.overlap_s)} a step", f"  {rests_on}"]
+    parts = [
+        f"{title}: synchronous {in_seconds(cost.sync_s)}, overlapped {in_seconds(cost.overlap_s)} a step",
+        f"  {rests_on}",
+    ]
     if not cost.fits:
         parts.append("  does not fit into memory")
     rows = []

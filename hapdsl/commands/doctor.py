@@ -67,7 +67,12 @@ def findings() -> Iterator[Finding]:
 
     python = platform.python_version()
     old = sys.version_info < (3, 11)
-    yield Finding("hapdsl", "broken" if old else "ok", f"{__version__}, Python {python}", "Python 3.11 or newer is needed" if old else "")
+    yield Finding(
+        "hapdsl",
+        "broken" if old else "ok",
+        f"{__version__}, Python {python}",
+        "Python 3.11 or newer is needed" if old else "",
+    )
     yield _data()
     for name, purpose, needed in PACKAGES:
         try:
@@ -84,7 +89,9 @@ def findings() -> Iterator[Finding]:
     size = shutil.get_terminal_size()
     what = f"{os.environ.get('TERM') or 'no TERM'}, {size.columns}x{size.lines}"
     small = size.columns < 80 or size.lines < 24
-    yield Finding("terminal", "ok", what, "explore looks best from 80x24 and 256 colours up" if small or not colours else "")
+    yield Finding(
+        "terminal", "ok", what, "explore looks best from 80x24 and 256 colours up" if small or not colours else ""
+    )
 
 
 def _data() -> Finding:
@@ -113,14 +120,24 @@ def _torch() -> Finding:
     count, _, names = devices.partition("; ")
     gpus = f"{count} GPU{'s' * (count != '1')}{': ' + names if names else ''}"
     if not backends.strip():
-        return Finding("torch backends", "missing", f"no backend; {gpus}", "this torch was built without torch.distributed: install another build")
+        return Finding(
+            "torch backends",
+            "missing",
+            f"no backend; {gpus}",
+            "this torch was built without torch.distributed: install another build",
+        )
     return Finding("torch backends", "ok", f"{', '.join(backends.split())}; {gpus}")
 
 
 def _dot() -> Finding:
     path = shutil.which("dot")
     if path is None:
-        return Finding("dot", "missing", "not on PATH (pictures)", "apt install graphviz, or brew install graphviz; .dot files are written without it")
+        return Finding(
+            "dot",
+            "missing",
+            "not on PATH (pictures)",
+            "apt install graphviz, or brew install graphviz; .dot files are written without it",
+        )
     ran = subprocess.run([path, "-V"], capture_output=True, text=True, check=False)
     return Finding("dot", "ok", (ran.stderr or ran.stdout).strip().removeprefix("dot - "))
 

@@ -64,10 +64,19 @@ def command(
 
 
 def _one_thing(
-    name: str | None, model: str | None, cluster: str | None, settings: tuple[str, ...], on: str | None, time: str | None
+    name: str | None,
+    model: str | None,
+    cluster: str | None,
+    settings: tuple[str, ...],
+    on: str | None,
+    time: str | None,
 ) -> None:
     """Raises click.UsageError for options that are about different things."""
-    named = [option for option, given in (("--program", name), ("--model", model), ("--cluster", cluster)) if given is not None]
+    named = [
+        option
+        for option, given in (("--program", name), ("--model", model), ("--cluster", cluster))
+        if given is not None
+    ]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named)}: a drawing shows one of them")
     if settings and (name is not None or cluster is not None):

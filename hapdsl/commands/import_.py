@@ -14,9 +14,19 @@ from hapdsl.lang.files import write_file
 @click.command("import")
 @click.argument("factory", metavar="PACKAGE.MODULE:FACTORY")
 @click.option("--example", required=True, metavar="ARGUMENTS", help='What forward is called with: "x : f32[batch = 8, 16]; label : i64[batch]".')  # fmt: skip
-@click.option("--loss", metavar="NAME", help="cross_entropy or mse_loss of the first result, where the module returns no loss.")
-@click.option("--target", default="label", show_default=True, metavar="NAME", help="The entry of --example that --loss compares with.")
-@click.option("--optimizer", default="adam(lr = 0.001)", show_default=True, metavar="CALL", help="As behind `train loss with`.")
+@click.option(
+    "--loss", metavar="NAME", help="cross_entropy or mse_loss of the first result, where the module returns no loss."
+)
+@click.option(
+    "--target",
+    default="label",
+    show_default=True,
+    metavar="NAME",
+    help="The entry of --example that --loss compares with.",
+)
+@click.option(
+    "--optimizer", default="adam(lr = 0.001)", show_default=True, metavar="CALL", help="As behind `train loss with`."
+)
 @click.option("--ops", type=click.Path(dir_okay=False), metavar="FILE", help="Operators for functions that the theory doesn't know: op NAME for LIBRARY::NAME.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="The model's name; the factory's where left out.")
 @click.option("-o", "--output", metavar="OUT", help="Write the text here. Without it: to stdout.")
@@ -67,7 +77,9 @@ def command(
     if output is not None:
         write_file(Path(output), found.text)
         beside = save_tables(output, found.tables)
-        out.data(result, f"{found.model}: {found.operators} operators, {len(found.shapes)} tensors, written to {output}")
+        out.data(
+            result, f"{found.model}: {found.operators} operators, {len(found.shapes)} tensors, written to {output}"
+        )
     elif out.json:
         out.data({**result, "text": found.text})
     else:

@@ -19,7 +19,9 @@ def command(out: Output) -> int:
     except ImportError:
         from hapdsl.lang.diagnostics import error
 
-        raise error("HAP822", "the language server needs pygls, which isn't installed", help="pip install 'hapdsl[lsp]'") from None
+        raise error(
+            "HAP822", "the language server needs pygls, which isn't installed", help="pip install 'hapdsl[lsp]'"
+        ) from None
     from hapdsl.explore.lsp import serve
 
     return serve()

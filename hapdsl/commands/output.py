@@ -64,7 +64,9 @@ class Output:
 
 def json_option(function: _Function) -> _Function:
     """`--json`; main looks for it too, so that bad command lines are answered in kind."""
-    return click.option("--json", "_json", is_flag=True, expose_value=False, help="One JSON object on stdout.")(function)
+    return click.option("--json", "_json", is_flag=True, expose_value=False, help="One JSON object on stdout.")(
+        function
+    )
 
 
 def failure(diagnostics: Iterable[Diagnostic]) -> dict[str, Any]:

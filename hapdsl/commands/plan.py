@@ -37,7 +37,12 @@ INTERRUPTED = 130
 @click.command("plan")
 @click.argument("file", metavar="FILE")
 @click.option("--model", metavar="NAME", help="The model, where FILE has several.")
-@click.option("--program", "sketch", metavar="NAME", help="Complete this sketch of FILE: what it says stays, the rest is searched.")
+@click.option(
+    "--program",
+    "sketch",
+    metavar="NAME",
+    help="Complete this sketch of FILE: what it says stays, the rest is searched.",
+)
 @click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's. Without it: FILE's only one, else yours, else a guess.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
 @click.option("--evaluate", is_flag=True, help="For evaluation: the loss, outputs and metrics, without dropout and updates, by running statistics.")  # fmt: skip
@@ -46,7 +51,9 @@ INTERRUPTED = 130
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
 @click.option("--all-devices", is_flag=True, help="Leave no device out, even where it is faster without.")
 @click.option("--unroll", is_flag=True, help="Write every layer's lines.")
-@click.option("-o", "--output", metavar="OUT", help="Write the program here, with all that it needs. Without it: to stdout.")
+@click.option(
+    "-o", "--output", metavar="OUT", help="Write the program here, with all that it needs. Without it: to stdout."
+)
 @json_option
 @click.pass_obj
 def command(
@@ -80,7 +87,9 @@ def command(
     tree = None
     if sketch is not None:
         if model is not None or settings or evaluate:
-            raise click.UsageError("--program takes model and parameters from the sketch: leave --model, --set and --evaluate out")
+            raise click.UsageError(
+                "--program takes model and parameters from the sketch: leave --model, --set and --evaluate out"
+            )
         tree = bench.program(sketch)
         cluster = cluster or tree.cluster
     node = bench.model(tree.model if tree is not None else model)
@@ -102,7 +111,9 @@ def command(
             "cancelled": stop.is_set,
         }
         if tree is not None:
-            found = complete(bench.checked(tree, cluster), tree, hardware.outer() if hardware.virtual else hardware, **wishes)
+            found = complete(
+                bench.checked(tree, cluster), tree, hardware.outer() if hardware.virtual else hardware, **wishes
+            )
             found = planned(found, hardware) if hardware.virtual else found
         elif hardware.virtual:
             found = plan_over(graph, hardware, name=f"{node.name}_plan", **wishes)
@@ -155,7 +166,8 @@ def _object(found: Plan, cluster: Cluster, output: str | None) -> dict[str, Any]
         "search_s": found.search_s,
         "nodes": found.nodes,
         "classes": {
-            name: {"units": found.program.graph.classes[name].units, "shares": layout.shares[name][(0,)]} for name in used
+            name: {"units": found.program.graph.classes[name].units, "shares": layout.shares[name][(0,)]}
+            for name in used
         },
         "memory_bytes": cost.memory_bytes,
         "prices": basis(found.program, cluster, cost).as_json(),
@@ -188,7 +200,11 @@ def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_
 
     program, cost = found.program, found.cost
     kind = "synchronous" if found.objective == "sync" else "overlapped"
-    other = f"overlapped {in_seconds(cost.overlap_s)}" if found.objective == "sync" else f"synchronous {in_seconds(cost.sync_s)}"
+    other = (
+        f"overlapped {in_seconds(cost.overlap_s)}"
+        if found.objective == "sync"
+        else f"synchronous {in_seconds(cost.sync_s)}"
+    )
     parts = [
         f"{program.graph.model} on {cluster.name}: {in_seconds(found.cost_s)} a step ({kind}; {other})",
         f"  bound {in_seconds(found.bound_s)}, gap {percent(found.gap)}, for {found.bound_scope}",
@@ -216,7 +232,9 @@ def _words(found: Plan, cluster: Cluster, instructions: int, sketch: bool, left_
             rows.append((BASELINES[name], "-", why))
         else:
             seconds = candidate.cost.seconds(found.objective)
-            rows.append((BASELINES[name], in_seconds(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else ""))
+            rows.append(
+                (BASELINES[name], in_seconds(seconds), f"{seconds / found.cost_s:.2f} x" if found.cost_s else "")
+            )
     parts += ["", indented(table(("baseline", "a step", "the plan's"), rows, right=(1,)))]
     return "\n".join(parts)
 

@@ -24,10 +24,18 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("file", metavar="FILE")
-@click.option("--nproc", type=click.IntRange(1), metavar="N", help="Local processes; the program's devices where left out.")
+@click.option(
+    "--nproc", type=click.IntRange(1), metavar="N", help="Local processes; the program's devices where left out."
+)
 @click.option("--steps", type=click.IntRange(1), default=10, show_default=True, metavar="K", help="Steps to train in all, those before a checkpoint counted.")  # fmt: skip
-@click.option("--data", metavar="SOURCE", help="random, digits, FILE.npz, FILE.safetensors or MODULE:FACTORY.  [default: random, or the checkpoint's]")
-@click.option("--seed", type=click.IntRange(0), help="Of parameters, data and dropout.  [default: 0, or the checkpoint's]")
+@click.option(
+    "--data",
+    metavar="SOURCE",
+    help="random, digits, FILE.npz, FILE.safetensors or MODULE:FACTORY.  [default: random, or the checkpoint's]",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), help="Of parameters, data and dropout.  [default: 0, or the checkpoint's]"
+)
 @going_options
 @truth_options
 @running_options
@@ -71,9 +79,14 @@ def command(
     wished = going(seed, data, **kept)
     if wished.saving is not None and not program.graph.updates:
         raise click.UsageError(f"--checkpoint saves what is trained: program '{tree.name}' only evaluates")
-    changed = wished.start is not None and wished.start.manifest.model_fingerprint not in ("", program.graph.fingerprint)
+    changed = wished.start is not None and wished.start.manifest.model_fingerprint not in (
+        "",
+        program.graph.fingerprint,
+    )
     if wished.start is not None and changed and program.graph.updates and first():
-        out.say(f"note: model '{program.graph.model}' isn't what it was when {wished.start.folder} was written; its parameters and state are alike")
+        out.say(
+            f"note: model '{program.graph.model}' isn't what it was when {wished.start.folder} was written; its parameters and state are alike"
+        )
     run = Survivor(bench, tree, program)
     with reports(out, steps, log) as tell:
         wishes: dict[str, Any] = {
@@ -92,12 +105,19 @@ def command(
             right_number(nproc, program)
             found = train_on(run, wished.start, wished.saving, lambda done: out.say(_replanned(done)), **wishes)
         else:
-            found = train(program, nproc or devices, names=run.names, resume=wished.start, saving=wished.saving, **wishes)
+            found = train(
+                program, nproc or devices, names=run.names, resume=wished.start, saving=wished.saving, **wishes
+            )
     if found is None:
         return 0  # another rank of a torchrun reports
     if run.replans:
         predicted = _predicted(run.bench, run.tree)
-    result = {**found.as_json(), "predicted_s": predicted, "program": run.tree.name, "nproc": run.program.layout.devices}
+    result = {
+        **found.as_json(),
+        "predicted_s": predicted,
+        "program": run.tree.name,
+        "nproc": run.program.layout.devices,
+    }
     result |= {"data": wished.data, "seed": wished.seed}
     if wished.replan:
         result |= {"replans": [done.as_json() for done in run.replans]}
@@ -133,9 +153,13 @@ def _predicted(bench: Workbench, tree: nodes.Program) -> float | None:
 
 
 def _words(program: Program, found: RunResult, predicted: float | None, cluster: Cluster | None) -> str:
-    parts = [f"{program.name}: {found.steps} steps on {program.layout.devices} processes, {in_seconds(found.step_s)} a step (median)"]
+    parts = [
+        f"{program.name}: {found.steps} steps on {program.layout.devices} processes, {in_seconds(found.step_s)} a step (median)"
+    ]
     if predicted is not None:
-        real = "" if cluster is not None and cluster.measured else "; this machine's processes aren't slowed to its speeds"
+        real = (
+            "" if cluster is not None and cluster.measured else "; this machine's processes aren't slowed to its speeds"
+        )
         parts.append(f"  predicted {in_seconds(predicted)} on {program.cluster}{real}")
     if found.loss and not program.graph.updates:
         parts.append(f"  loss {sum(found.loss) / len(found.loss):.5g}, the mean of {len(found.loss)} batches")
@@ -149,7 +173,9 @@ def _words(program: Program, found: RunResult, predicted: float | None, cluster:
     if speed or norm:
         parts.append("  " + ", ".join(p for p in (speed, norm) if p))
     if found.lines and found.lines[-1].get("skipped"):
-        parts.append(f"  {found.lines[-1]['skipped']} steps changed nothing: their gradients were too large for f16 (scale now {found.lines[-1]['scale']:g})")
+        parts.append(
+            f"  {found.lines[-1]['skipped']} steps changed nothing: their gradients were too large for f16 (scale now {found.lines[-1]['scale']:g})"
+        )
     if found.reference_loss is not None:
         own = f" ({in_seconds(found.reference_step_s)} a step)" if found.reference_step_s is not None else ""
         said = []

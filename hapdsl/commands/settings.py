@@ -43,7 +43,9 @@ def _value(name: str, written: str, default: nodes.Expr | None) -> Any:
         case nodes.Name(id=dtype) if dtype in DTYPE_BYTES:
             if written in DTYPE_BYTES:
                 return written
-            raise error("HAP851", f"--set {name}={written}: '{name}' is a dtype", help=f"one of {', '.join(DTYPE_BYTES)}")
+            raise error(
+                "HAP851", f"--set {name}={written}: '{name}' is a dtype", help=f"one of {', '.join(DTYPE_BYTES)}"
+            )
         case nodes.Number(value=int()) | nodes.Negate(operand=nodes.Number(value=int())):
             number = _number(written)
             if isinstance(number, int):

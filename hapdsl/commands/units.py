@@ -60,7 +60,9 @@ def memory_table(cluster: Cluster, memory: Iterable[SupportsFloat]) -> str:
         else:
             rows.append([device.name, *cells])
             counts.append(1)
-    shown = [(name if n == 1 else f"{name} and {n - 1} more", *rest) for (name, *rest), n in zip(rows, counts, strict=True)]
+    shown = [
+        (name if n == 1 else f"{name} and {n - 1} more", *rest) for (name, *rest), n in zip(rows, counts, strict=True)
+    ]
     return table(("device", "memory", "of"), shown, right=(1, 2))
 
 

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 SHOWN = 3  # differences of a program in words; --json has all
 CALLS = 10
-KINDS = {"call": "is made by", "read": "is read by", "held": "is held as", "offered": "is offered to readers as", "carried": "for the backward pass is"}
+KINDS = {
+    "call": "is made by",
+    "read": "is read by",
+    "held": "is held as",
+    "offered": "is offered to readers as",
+    "carried": "for the backward pass is",
+}
 SHORT = {"call": "made", "read": "read by {} as", "held": "held", "offered": "offered", "carried": "carried:"}
 SIGNS = {"more": "+", "less": "-", "other": "~"}
 
@@ -37,7 +43,13 @@ SIGNS = {"more": "+", "less": "-", "other": "~"}
 @click.option("--program", "program", metavar="NAME", help="This one of FILE's programs.")
 @click.option("--model", metavar="NAME", help="Plan this model of FILE, and explain that plan.")
 @click.option("--cluster", metavar="FILE[:NAME]", help="Another cluster: a NAME in FILE, or another file's.")
-@click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model that is planned; may be repeated.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="K=V",
+    help="Set a parameter of the model that is planned; may be repeated.",
+)
 @click.option("--gap", type=Real(0, 1), default=0.01, show_default=True, help="Planning stops this close to the bound.")
 @click.option("--time-limit", type=Real(0), metavar="S", help="Planning stops after so many seconds.")
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
@@ -87,7 +99,12 @@ def command(
         if not out.json:
             out.say(f"planning {node.name} on {hardware.name}")
         smaller = () if all_devices else fewer(bench.cluster_block(cluster), hardware)
-        wishes: dict[str, Any] = {"objective": objective, "gap": gap, "time_limit": time_limit, "name": f"{node.name}_plan"}
+        wishes: dict[str, Any] = {
+            "objective": objective,
+            "gap": gap,
+            "time_limit": time_limit,
+            "name": f"{node.name}_plan",
+        }
         made, on = plan_or_fewer(graph, hardware, smaller, **wishes)
         found, hardware = made.program, hardware if on is None else on.cluster
     if name is not None:
@@ -108,13 +125,18 @@ def command(
     words = _head(known, hardware)
     if name is not None:
         answers = _asked(known.of(name), placement)
-        out.data({**head, **_object(name, answers, known)}, "\n\n".join([words, *(_answer_words(a, known) for a in answers)]))
+        out.data(
+            {**head, **_object(name, answers, known)}, "\n\n".join([words, *(_answer_words(a, known) for a in answers)])
+        )
         return 0
     near, far = close_calls(known, CALLS)
     prices = unit_prices(found, hardware, objective)
     calls = {"close": [_call_object(c, known) for c in near], "decided": [_call_object(c, known) for c in far]}
     units = [_price_object(p, found, hardware) for p in prices]
-    out.data({**head, "tensor": None, **calls, "unit_prices": units}, "\n\n".join([words, *_overview(near, far, prices, known, hardware)]))
+    out.data(
+        {**head, "tensor": None, **calls, "unit_prices": units},
+        "\n\n".join([words, *_overview(near, far, prices, known, hardware)]),
+    )
     return 0
 
 
@@ -140,7 +162,9 @@ def _possible(program: Program, name: str, placement: Placement) -> None:
     from hapdsl.lang import nodes
     from hapdsl.theory.placements import to_nodes
 
-    pattern_of(nodes.Value(name, to_nodes((placement,) * len(program.layout.mesh))), None, program.graph, program.layout)
+    pattern_of(
+        nodes.Value(name, to_nodes((placement,) * len(program.layout.mesh))), None, program.graph, program.layout
+    )
 
 
 def _asked(answers: Sequence[Answer], placement: Placement | None) -> list[Answer]:
@@ -149,7 +173,9 @@ def _asked(answers: Sequence[Answer], placement: Placement | None) -> list[Answe
 
     if placement is None or any(placement in a.chosen.option.placements for a in answers):
         return list(answers)
-    return [replace(a, alternatives=tuple(o for o in a.alternatives if placement in o.option.placements)) for a in answers]
+    return [
+        replace(a, alternatives=tuple(o for o in a.alternatives if placement in o.option.placements)) for a in answers
+    ]
 
 
 # -- one tensor -------------------------------------------------------------------------
@@ -176,7 +202,8 @@ def _alternative_object(question: Question, a: Alternative, known: Alternatives)
         "bound_s": a.bound_s,
         "bound_delta_s": a.bound_s - known.bound_s,
         "changes": [
-            {"kind": c.kind, "how": c.how, "line": c.text, "tensors": list(c.tensors), "delta_s": c.delta_s} for c in a.changes
+            {"kind": c.kind, "how": c.how, "line": c.text, "tensors": list(c.tensors), "delta_s": c.delta_s}
+            for c in a.changes
         ],
     }
 
@@ -184,19 +211,39 @@ def _alternative_object(question: Question, a: Alternative, known: Alternatives)
 def _head(known: Alternatives, cluster: Cluster) -> str:
     p = known.program
     kind = "synchronous" if known.objective == "sync" else "overlapped"
-    parts = [f"{p.name} for {p.graph.model} on {cluster.name}: {in_seconds(known.cost_s)} a step ({kind}), bound {in_seconds(known.bound_s)} for these shares"]
+    parts = [
+        f"{p.name} for {p.graph.model} on {cluster.name}: {in_seconds(known.cost_s)} a step ({kind}), bound {in_seconds(known.bound_s)} for these shares"
+    ]
     if abs(known.written_s - known.cost_s) > 1e-9 * known.cost_s:
-        parts.append(f"  in the order in which it is written {in_seconds(known.written_s)}; all programs here are in the search's own order")
+        parts.append(
+            f"  in the order in which it is written {in_seconds(known.written_s)}; all programs here are in the search's own order"
+        )
     return "\n".join(parts)
 
 
 def _answer_words(answer: Answer, known: Alternatives) -> str:
     question = answer.question
     title = f"{question.tensor} {KINDS[question.kind]}"
-    rows = [(_option(question, answer.chosen.option), *["+0 s"] * 3, _signed(answer.chosen.bound_s - known.bound_s, known), "")]
+    rows = [
+        (
+            _option(question, answer.chosen.option),
+            *["+0 s"] * 3,
+            _signed(answer.chosen.bound_s - known.bound_s, known),
+            "",
+        )
+    ]
     for a in answer.alternatives:
         if a.cost_s is None:
-            rows.append((_option(question, a.option), "-", "", "", _signed(a.bound_s - known.bound_s, known), "doesn't fit into memory"))
+            rows.append(
+                (
+                    _option(question, a.option),
+                    "-",
+                    "",
+                    "",
+                    _signed(a.bound_s - known.bound_s, known),
+                    "doesn't fit into memory",
+                )
+            )
             continue
         deltas = (a.cost_s - known.cost_s, a.communication_s, a.compute_s, a.bound_s - known.bound_s)
         changes = [_change(c) for c in a.changes[:SHOWN]] or ["takes the same time" if a.differs else "the same lines"]
@@ -271,7 +318,16 @@ def _overview(
             seconds = "-" if a.cost_s is None else _signed(a.cost_s - known.cost_s, known)
             split = ("", "") if a.cost_s is None else (_signed(a.communication_s, known), _signed(a.compute_s, known))
             did = SHORT[call.questions[0].kind].format(call.questions[0].of)
-            found.append((what, f"{did} {call.chosen.shown}", a.option.shown, seconds, *split, _signed(a.bound_s - known.bound_s, known)))
+            found.append(
+                (
+                    what,
+                    f"{did} {call.chosen.shown}",
+                    a.option.shown,
+                    seconds,
+                    *split,
+                    _signed(a.bound_s - known.bound_s, known),
+                )
+            )
         if found:
             head = (title, "now", "instead", "difference", "communication", "compute", "by the bound")
             parts.append(table(head, found, right=(3, 4, 5, 6)))

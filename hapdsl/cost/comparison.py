@@ -185,7 +185,10 @@ def changes(training: TrainingGraph, before: Sequence[Line], after: Sequence[Lin
 
 def same_work(before: Sequence[Line], after: Sequence[Line]) -> bool:
     """Do two programs of one scheduler make the same calls and send the same messages? What is cut from what is there doesn't count."""
-    first, second = (Counter(id(x) for x in lines if x.instruction.is_compute or x.instruction.is_collective) for lines in (before, after))
+    first, second = (
+        Counter(id(x) for x in lines if x.instruction.is_compute or x.instruction.is_collective)
+        for lines in (before, after)
+    )
     return first == second
 
 

@@ -87,7 +87,9 @@ class Pricer:
         """What a message of a value is counted by, int array [devices]: its local bytes."""
         return self.slot_bytes(self.slot(value))
 
-    def alone(self, kind: str, source: Value, target: Value, cluster: Cluster, sizes: tuple[Floats | Ints, float]) -> float:
+    def alone(
+        self, kind: str, source: Value, target: Value, cluster: Cluster, sizes: tuple[Floats | Ints, float]
+    ) -> float:
         """Seconds of a message of one value, by its cheapest method, where `cluster` (this one, or it without latencies) takes what `sizes`
         (shares, total) say."""
         return best_method(kind, *sizes, cluster)[1]

@@ -72,7 +72,9 @@ def digits() -> bool:
     show_plan(found, [d.name for d in cluster.devices])
     text = to_text(write(found.program))
     checked = verify(write(found.program), graph, len(cluster))
-    console.print(f"verified: {len(checked.program.instructions)} instructions, {len(checked.diagnostics.errors)} errors")
+    console.print(
+        f"verified: {len(checked.program.instructions)} instructions, {len(checked.diagnostics.errors)} errors"
+    )
     files = draw_program(found.program, found.cost, OUT / "digits.svg")
     (OUT / "digits.plan.txt").write_text(text, encoding="utf-8")
     console.print(f"drawn and written: {', '.join(str(f) for f in files)}, {OUT / 'digits.plan.txt'}", highlight=False)
@@ -96,7 +98,11 @@ def show_plan(found: Plan, devices: list[str]) -> None:
     table.add_row("plan", f"{found.cost_s * 1e3:.1f} ms", "1.00")
     for name, candidate in found.baselines.items():
         seconds = candidate.cost.sync_s if candidate is not None else None
-        table.add_row(name, "doesn't fit" if seconds is None else f"{seconds * 1e3:.1f} ms", "" if seconds is None else f"{seconds / found.cost_s:.2f}")
+        table.add_row(
+            name,
+            "doesn't fit" if seconds is None else f"{seconds * 1e3:.1f} ms",
+            "" if seconds is None else f"{seconds / found.cost_s:.2f}",
+        )
     console.print(table)
     console.print(
         f"no program for these shares takes less than {found.bound_s * 1e3:.1f} ms (gap {found.gap:.1%}); "
@@ -146,7 +152,9 @@ def beside_torch(found: Plan, result: RunResult) -> bool:
     model.parameters = {n: result.final[n] for n in model.parameters}
     ours = model.accuracy(test["image"], test["label"])
     console.print(f"largest difference of loss over the run {loss_diff:.2e}, of parameters at the end {param_diff:.2e}")
-    console.print(f"test accuracy: {ours:.1%} from four processes, {theirs:.1%} from one (of {len(test['label'])} images)")
+    console.print(
+        f"test accuracy: {ours:.1%} from four processes, {theirs:.1%} from one (of {len(test['label'])} images)"
+    )
     return all(
         (
             judge("loss agrees", loss_diff <= LOSS_TOLERANCE),

@@ -19,7 +19,12 @@ FOLD_ABOVE = 250  # instructions
 MOST_BOXES = 400
 COLOURS = {"R": "#e2e5ea", "P": "#fdcf9c"}
 SHARDED = ("#b9d7fb", "#b5ebc6", "#d9d0fb", "#a8ecf4", "#f9c9e2")
-SHAPES = (("ellipse", "loaded"), ("box", "computed"), ("hexagon", "collective, wider with its bytes"), ("cds", "local conversion"))
+SHAPES = (
+    ("ellipse", "loaded"),
+    ("box", "computed"),
+    ("hexagon", "collective, wider with its bytes"),
+    ("cds", "local conversion"),
+)
 ROWS = ("rows", "read here: loaded, or made in another section (↑)")
 MOST_ROWS = 6
 
@@ -56,7 +61,9 @@ class Drawing:
         self.items: list[_Item] = []
         self.reads: list[list[int]] = []  # per item, the items it reads
         self.collect()
-        self.keys: list[Key] = [(i.instruction.section, turn_of(i.instruction, i.outputs, self.graph)) for i in self.items]
+        self.keys: list[Key] = [
+            (i.instruction.section, turn_of(i.instruction, i.outputs, self.graph)) for i in self.items
+        ]
 
     def collect(self) -> None:
         """Items in program order, and who reads whom (the latest maker of a value before its reader)."""
@@ -76,7 +83,12 @@ class Drawing:
             for place, value in enumerate(instruction.outputs):
                 together: object = (k,)
                 if not instruction.inputs:
-                    together = (instruction.op, instruction.section, tuple(readers.get((k, place), (-k,))), value.placement)
+                    together = (
+                        instruction.op,
+                        instruction.section,
+                        tuple(readers.get((k, place), (-k,))),
+                        value.placement,
+                    )
                 n = loads.setdefault(together, len(self.items))
                 if n == len(self.items):
                     self.items.append(_Item(number, instruction, (value,)))
@@ -89,7 +101,9 @@ class Drawing:
 
     def picture(self) -> Picture:
         large = len(self.program.instructions) > FOLD_ABOVE
-        folded = fold(self.keys, [self.content(i) for i in self.items], self.reads) if large else unfolded(len(self.items))
+        folded = (
+            fold(self.keys, [self.content(i) for i in self.items], self.reads) if large else unfolded(len(self.items))
+        )
         read = {r for reads in self.reads for r in reads} if large else set()
         inside = {k for k in read if not self.items[k].instruction.inputs}  # loads that are rows of their readers
         drawn = [k for k in range(len(self.items)) if folded.shown[k] == k and k not in inside][:MOST_BOXES]
@@ -120,11 +134,16 @@ class Drawing:
             edges=edges,
             clusters=clusters,
             colours=self.legend([*drawn, *(r for k in drawn for r in self.reads[k])] if large else drawn),
-            shapes=(*((shape, word) for shape, word in SHAPES if any(b.shape == shape for b in boxes)), *([ROWS] if any(b.rows for b in boxes) else [])),
+            shapes=(
+                *((shape, word) for shape, word in SHAPES if any(b.shape == shape for b in boxes)),
+                *([ROWS] if any(b.rows for b in boxes) else []),
+            ),
         )
 
     def title(self) -> str:
-        return f"{self.program.name} for {self.graph.model}{f' on {self.program.cluster}' if self.program.cluster else ''}"
+        return (
+            f"{self.program.name} for {self.graph.model}{f' on {self.program.cluster}' if self.program.cluster else ''}"
+        )
 
     def notes(self) -> tuple[str, ...]:
         count = sum(i.op != "free" for i in self.program.instructions)
@@ -138,7 +157,10 @@ class Drawing:
     def legend(self, drawn: Sequence[int]) -> tuple[tuple[str, str], ...]:
         words = {"R": "R: replicated", "P": "P: partial sums"}
         found = {str(p) for k in drawn for v in self.values(k) for p in v.placement}
-        return tuple((colour(p), words.get(p, f"{p}: sharded on dim {p[2:-1]}")) for p in sorted(found, key=lambda p: ("RSP".index(p[0]), p)))
+        return tuple(
+            (colour(p), words.get(p, f"{p}: sharded on dim {p[2:-1]}"))
+            for p in sorted(found, key=lambda p: ("RSP".index(p[0]), p))
+        )
 
     def values(self, k: int) -> Iterable[Value]:
         item = self.items[k]
@@ -155,7 +177,15 @@ class Drawing:
         i = item.instruction
         cut = tuple(self.graph.tensors[v.tensor].classes for v in item.outputs)
         shapes = tuple(self.graph.tensors[v.tensor].shape for v in item.outputs)
-        return (i.op, i.method, i.axis, tuple(v.placement for v in i.inputs), tuple(v.placement for v in item.outputs), cut, shapes)
+        return (
+            i.op,
+            i.method,
+            i.axis,
+            tuple(v.placement for v in i.inputs),
+            tuple(v.placement for v in item.outputs),
+            cut,
+            shapes,
+        )
 
     def edges(self, folded: Folded, box_of: dict[int, int]) -> list[Edge]:
         """Who reads whom among what is drawn; what one turn hands to the next of the same frame goes back up, dashed."""
@@ -190,7 +220,11 @@ class Drawing:
             if r in inside or self.keys[r][0] != section:
                 mark = "" if r in inside else " ↑"
                 found += [(self.name(v, turn) + mark, self.colours(v)[0]) for v in self.items[r].outputs if v in read]
-        return tuple(found if len(found) <= MOST_ROWS else [*found[: MOST_ROWS - 1], (f"… {len(found) - MOST_ROWS + 1} more", "#ffffff")])
+        return tuple(
+            found
+            if len(found) <= MOST_ROWS
+            else [*found[: MOST_ROWS - 1], (f"… {len(found) - MOST_ROWS + 1} more", "#ffffff")]
+        )
 
     def stand_ins(self, box_of: dict[int, int], boxes: list[Box], edges: list[Edge]) -> None:
         """What an earlier section made stands again, dashed, beside its readers: lines across sections would hide all else."""
@@ -208,7 +242,15 @@ class Drawing:
             turn = key[1]
             names = _few([self.name(v, turn) for v in values])
             origin = " and ".join(dict.fromkeys(self.keys[s][0] for s in sources))
-            box = Box(names[0], (*names[1:], f"from {origin}"), self.colours(values[0]), "ellipse", 0.0, _group(key), dashed=True)
+            box = Box(
+                names[0],
+                (*names[1:], f"from {origin}"),
+                self.colours(values[0]),
+                "ellipse",
+                0.0,
+                _group(key),
+                dashed=True,
+            )
             edges.extend(Edge(len(boxes), target) for target in fed)
             boxes.append(box)
 
@@ -271,7 +313,11 @@ def _in_rows(boxes: Sequence[Box], edges: Sequence[Edge]) -> list[Edge]:
     found = []
     for own in frames.values():
         columns = max(2, round((len(own) / 2) ** 0.5))
-        found += [Edge(a, source, hidden=True) for a, b in zip(own, own[columns:], strict=False) for source in feeds.get(b, [b])]
+        found += [
+            Edge(a, source, hidden=True)
+            for a, b in zip(own, own[columns:], strict=False)
+            for source in feeds.get(b, [b])
+        ]
     return found
 
 

@@ -52,7 +52,9 @@ def fold(keys: Sequence[Key], contents: Sequence[Hashable], reads: Sequence[Iter
 
     turns = [key for key in members if key[1]]
     # Turns of one repeat are looked at in the order in which they run.
-    for (_, path), group in groupby(sorted(turns, key=lambda k: (k[0], _path(k[1]))), key=lambda k: (k[0], _path(k[1]))):
+    for (_, path), group in groupby(
+        sorted(turns, key=lambda k: (k[0], _path(k[1]))), key=lambda k: (k[0], _path(k[1]))
+    ):
         assert path
         for _, run in groupby(group, key=signature):
             first, *others = list(run)
@@ -66,7 +68,9 @@ def fold(keys: Sequence[Key], contents: Sequence[Hashable], reads: Sequence[Iter
     return Folded(shown, times, last, _alike(keys, contents, reads, shown))
 
 
-def _alike(keys: Sequence[Key], contents: Sequence[Hashable], reads: Sequence[Iterable[int]], shown: list[int]) -> dict[int, int]:
+def _alike(
+    keys: Sequence[Key], contents: Sequence[Hashable], reads: Sequence[Iterable[int]], shown: list[int]
+) -> dict[int, int]:
     """Fold items outside of turns that read from folded turns and now look the same: buckets of gradients, mostly."""
     seen: dict[Hashable, int] = {}
     counts: dict[int, int] = {}

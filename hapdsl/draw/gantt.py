@@ -71,7 +71,13 @@ def gantt_svg(program: Program, cost: Cost, devices: Sequence[str] | None = None
         '<defs><pattern id="idle" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         f'<rect width="6" height="6" fill="#f6f7f8"/><line x1="0" y1="0" x2="0" y2="6" stroke="{LINE}" stroke-width="1.2"/></pattern></defs>',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        _text(12, 22, f"{program.name} for {program.graph.model}: {in_seconds(total)} a step, {'communication beside compute' if kind == 'overlap' else 'stage by stage'}", size=15, bold=True),
+        _text(
+            12,
+            22,
+            f"{program.name} for {program.graph.model}: {in_seconds(total)} a step, {'communication beside compute' if kind == 'overlap' else 'stage by stage'}",
+            size=15,
+            bold=True,
+        ),
         _text(12, 40, "; ".join(line.removeprefix("shares ") for line in shares_in_words(program)[:4]), colour=QUIET),
         *_axis(total, height),
     ]
@@ -152,7 +158,9 @@ def _merged(bars: Sequence[Bar], scale: float) -> Iterator[Bar]:
         narrow = (bar.end - bar.start) * scale < 1
         if held is not None and narrow and held.colour == bar.colour and (bar.start - held.end) * scale < 0.5:
             count = held.count + 1
-            held = Bar(held.start, bar.end, held.colour, "", f"{count} instructions: {in_seconds(bar.end - held.start)}", count)
+            held = Bar(
+                held.start, bar.end, held.colour, "", f"{count} instructions: {in_seconds(bar.end - held.start)}", count
+            )
             continue
         if held is not None:
             yield held
@@ -197,6 +205,8 @@ def _box(x: float, y: float, width: float, height: float, colour: str, tip: str,
     return f'<rect class="{kind}" x="{x:.2f}" y="{y:.1f}" width="{max(width, 0.25):.2f}" height="{height}" fill="{colour}"{edge}><title>{escape(tip)}</title></rect>'
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", colour: str = INK, size: int = 11, bold: bool = False) -> str:
+def _text(
+    x: float, y: float, words: str, anchor: str = "start", colour: str = INK, size: int = 11, bold: bool = False
+) -> str:
     weight = ' font-weight="600"' if bold else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size}"{weight}>{escape(words)}</text>'

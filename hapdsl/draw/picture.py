@@ -98,7 +98,9 @@ def _cluster(dot: graphviz.Digraph, picture: Picture, path: tuple[str, ...]) -> 
     for number, box in enumerate(picture.boxes):
         if box.group == path:
             dot.node(f"n{number}", _label(box), **_box(box))
-    inner = dict.fromkeys(b.group[: len(path) + 1] for b in picture.boxes if len(b.group) > len(path) and b.group[: len(path)] == path)
+    inner = dict.fromkeys(
+        b.group[: len(path) + 1] for b in picture.boxes if len(b.group) > len(path) and b.group[: len(path)] == path
+    )
     for k, sub in enumerate(inner):
         cluster = picture.clusters[sub]
         with dot.subgraph(name="_".join(["cluster", *(str(i) for i in (len(path), k)), *map(_id, sub)])) as frame:
@@ -161,7 +163,9 @@ def _label(box: Box) -> str:
     parts += [_small(line) for line in box.lines]
     if not box.rows:
         return f"<{'<BR/>'.join(parts)}>"
-    rows = [f'<TR><TD BORDER="1" COLOR="#ffffff" BGCOLOR="{colour}">{_small(words)}</TD></TR>' for words, colour in box.rows]
+    rows = [
+        f'<TR><TD BORDER="1" COLOR="#ffffff" BGCOLOR="{colour}">{_small(words)}</TD></TR>' for words, colour in box.rows
+    ]
     return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="1">{"".join(rows)}<TR><TD>{"<BR/>".join(parts)}</TD></TR></TABLE>>'
 
 
@@ -181,7 +185,13 @@ _SIGNS = {"box": "▭", "ellipse": "○", "hexagon": "⬡", "cds": "▷", "note"
 
 def _legend(picture: Picture) -> str:
     rows: Sequence[str] = [
-        *(f'<TR><TD BGCOLOR="{colour}" WIDTH="28"></TD><TD ALIGN="LEFT">{_text(word)}</TD></TR>' for colour, word in picture.colours),
-        *(f'<TR><TD>{_SIGNS.get(shape, "")}</TD><TD ALIGN="LEFT">{_text(word)}</TD></TR>' for shape, word in picture.shapes),
+        *(
+            f'<TR><TD BGCOLOR="{colour}" WIDTH="28"></TD><TD ALIGN="LEFT">{_text(word)}</TD></TR>'
+            for colour, word in picture.colours
+        ),
+        *(
+            f'<TR><TD>{_SIGNS.get(shape, "")}</TD><TD ALIGN="LEFT">{_text(word)}</TD></TR>'
+            for shape, word in picture.shapes
+        ),
     ]
     return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="3"><TR><TD COLSPAN="2" ALIGN="LEFT"><B>legend</B></TD></TR>{"".join(rows)}</TABLE>>'

@@ -43,9 +43,16 @@ def draw_program(
     target = _target(path)
     if target.suffix == ".json" or time is not None:
         if cost is None:
-            raise error("HAP812", "a timeline needs a cluster to price the program on", _at(target), "name one with --on, or draw a .svg")
+            raise error(
+                "HAP812",
+                "a timeline needs a cluster to price the program on",
+                _at(target),
+                "name one with --on, or draw a .svg",
+            )
         if target.suffix not in (".json", ".svg"):
-            raise error("HAP814", f"a timeline can't be '{target.suffix}'", _at(target), ".svg for a chart, .json for a trace")
+            raise error(
+                "HAP814", f"a timeline can't be '{target.suffix}'", _at(target), ".svg for a chart, .json for a trace"
+            )
         kind = time or "overlap"
         text = trace_text if target.suffix == ".json" else gantt_svg
         return [_write(target, text(program, cost, devices, kind))]

@@ -48,7 +48,8 @@ def named(devices: Sequence[str]) -> list[dict[str, Any]]:
         events.append({"ph": "M", "name": "process_name", "pid": d, "tid": 0, "args": {"name": name}})
         events.append({"ph": "M", "name": "process_sort_index", "pid": d, "tid": 0, "args": {"sort_index": d}})
         events += [
-            {"ph": "M", "name": "thread_name", "pid": d, "tid": tid, "args": {"name": stream}} for tid, stream in _STREAMS.items()
+            {"ph": "M", "name": "thread_name", "pid": d, "tid": tid, "args": {"name": stream}}
+            for tid, stream in _STREAMS.items()
         ]
     return events
 

@@ -46,7 +46,9 @@ class _GraphDrawing(Drawing):
         params = [t for t in self.graph.tensors.values() if t.kind in ("param", "frozen")]
         count = sum(t.elements for t in params)
         parameters = ", ".join(f"{k} = {v}" for k, v in self.graph.parameters.items())
-        facts = f"{len(self.graph.nodes):,} operator calls · {count:,} parameters, {in_bytes(sum(t.bytes for t in params))}"
+        facts = (
+            f"{len(self.graph.nodes):,} operator calls · {count:,} parameters, {in_bytes(sum(t.bytes for t in params))}"
+        )
         return (facts, parameters) if parameters else (facts,)
 
     def legend(self, drawn: Sequence[int]) -> tuple[tuple[str, str], ...]:

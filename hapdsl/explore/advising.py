@@ -67,11 +67,27 @@ def why(desk: Desk, request: Object, say: Say, waiting: Callable[[], bool]) -> N
             bound, _ = known.least(question.variable, option.values)
             if math.isfinite(bound):
                 bound = max(bound, known.bound_s)
-                options.append({"id": name, "text": option.text, "shown": option.shown, "chosen": option is chosen, "bound_s": bound})
+                options.append(
+                    {
+                        "id": name,
+                        "text": option.text,
+                        "shown": option.shown,
+                        "chosen": option is chosen,
+                        "bound_s": bound,
+                    }
+                )
                 if option is not chosen:
                     rows.append((bound, name))
         asked.append({"kind": question.kind, "title": TITLES[question.kind], "of": question.of, "options": options})
-    say({"tensor": tensor, "questions": asked, "cost_s": known.cost_s, "written_s": known.written_s, "bound_s": known.bound_s})
+    say(
+        {
+            "tensor": tensor,
+            "questions": asked,
+            "cost_s": known.cost_s,
+            "written_s": known.written_s,
+            "bound_s": known.bound_s,
+        }
+    )
     fresh = False
     for _, name in sorted(rows):
         if name not in found.looked:

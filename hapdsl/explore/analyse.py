@@ -31,7 +31,10 @@ def analyse(text: str, path: str, cluster: str | None = None, desk: Desk | None 
     """`findings` and `programs` of a text that stands at `path`; `cluster` prices the programs that name none."""
     desk = desk or Desk()
     reading = desk.reading({"path": path, "text": text, "cluster": cluster, "version": version})
-    return {"findings": [finding(d, path) for d in reading.diagnostics], "programs": [_program(p) for p in reading.programs]}
+    return {
+        "findings": [finding(d, path) for d in reading.diagnostics],
+        "programs": [_program(p) for p in reading.programs],
+    }
 
 
 def finding(d: Diagnostic, path: str) -> Object:
@@ -51,7 +54,13 @@ def _program(live: LiveProgram) -> Object:
     if cost is None or cluster is None:
         return found
     lines = {
-        str(line): {"seconds": c.seconds, "devices": [float(s) for s in c.devices], "count": c.count, "bytes": c.bytes, "words": c.words}
+        str(line): {
+            "seconds": c.seconds,
+            "devices": [float(s) for s in c.devices],
+            "count": c.count,
+            "bytes": c.bytes,
+            "words": c.words,
+        }
         for line, c in live.lines.items()
     }
     return {

@@ -73,9 +73,14 @@ class Beside(Shell):
             return
         named, subject = self.asked_of(plans)
         if self.compared is not None and self.compared[0] == subject:
-            pane.show(self.compared[1] if "plans" in self.compared[1] else None, str(self.compared[1].get("failed", "")))
+            pane.show(
+                self.compared[1] if "plans" in self.compared[1] else None, str(self.compared[1].get("failed", ""))
+            )
         elif not self.about("compare", subject):
-            pane.show(self.compared[1] if self.compared is not None and "plans" in self.compared[1] else None, "being compared…")
+            pane.show(
+                self.compared[1] if self.compared is not None and "plans" in self.compared[1] else None,
+                "being compared…",
+            )
             self.work.inquiries.ask("compare", "compare", named, subject, ADVISER, several=True)
 
     async def heard_compare(self, news: Answered) -> None:
@@ -93,7 +98,9 @@ class Beside(Shell):
         held = self.tried[1] if self.tried is not None and self.tried[0][0] == state else {}  # type: ignore[index]
         pane.show(held, titles, "being priced…")
         if not self.about("whatif", subject):
-            self.work.inquiries.ask("whatif", "whatif", named, subject, ADVISER, several=True, factors=pane.factors, slider=pane.slider)
+            self.work.inquiries.ask(
+                "whatif", "whatif", named, subject, ADVISER, several=True, factors=pane.factors, slider=pane.slider
+            )
 
     async def heard_whatif(self, news: Answered) -> None:
         state = news.question.subject[0]

@@ -48,13 +48,27 @@ class Clocking(Looking):
         line = self.editor.cursor_location[0] + 1
         subject = self.subject()
         if subject is None:
-            words = "being checked…" if self.session.document.checking else "only a proven program with a cluster has a timeline"
+            words = (
+                "being checked…"
+                if self.session.document.checking
+                else "only a proven program with a cluster has a timeline"
+            )
             # The last one stays while a text is being checked.
-            pane.show(self.timed[1] if self.timed is not None and "rows" in self.timed[1] and self.session.document.checking else None, line, words)
+            pane.show(
+                self.timed[1]
+                if self.timed is not None and "rows" in self.timed[1] and self.session.document.checking
+                else None,
+                line,
+                words,
+            )
             return
         key = (subject, self.kind, self.trace)
         if self.timed is not None and self.timed[0] == key:
-            pane.show(self.timed[1] if "rows" in self.timed[1] else None, line, "" if "rows" in self.timed[1] else trouble(self.timed[1]))
+            pane.show(
+                self.timed[1] if "rows" in self.timed[1] else None,
+                line,
+                "" if "rows" in self.timed[1] else trouble(self.timed[1]),
+            )
         elif key != self.clocked and not self.about("timeline", key):
             self.clocked = key
             self.later("timeline", RESTS, self._ask_timeline)  # not at once: whoever types on would wait for it
@@ -64,7 +78,9 @@ class Clocking(Looking):
         self.clocked = None
         if subject is not None:
             document, key = self.session.documents[subject[0]], (subject, self.kind, self.trace)
-            self.work.inquiries.ask("timeline", "timeline", [(document, subject[2])], key, kind=self.kind, trace=self.trace)
+            self.work.inquiries.ask(
+                "timeline", "timeline", [(document, subject[2])], key, kind=self.kind, trace=self.trace
+            )
 
     async def heard_timeline(self, news: Answered) -> None:
         if self.trace is not None and news.answer.get("findings") and "rows" not in news.answer:

@@ -63,12 +63,24 @@ def _pair(a: Opened, b: Opened) -> Object:
         return {"other_model": True}
     rows = aligned(a.program, a.cost, b.program, b.cost)
     lines = [
-        {"tensor": r.tensor, "a": list(r.a), "b": list(r.b), "a_s": r.a_s, "b_s": r.b_s, "turns": r.turns, "same": r.same} for r in rows
+        {
+            "tensor": r.tensor,
+            "a": list(r.a),
+            "b": list(r.b),
+            "a_s": r.a_s,
+            "b_s": r.b_s,
+            "turns": r.turns,
+            "same": r.same,
+        }
+        for r in rows
     ]
     shares = [
         {"class": c, "a": [int(n) for n in x[(0,)]], "b": [int(n) for n in y[(0,)]]}
         for c, x in a.program.layout.shares.items()
-        if (0,) in x and (y := b.program.layout.shares.get(c, {})) and (0,) in y and not np.array_equal(x[(0,)], y[(0,)])
+        if (0,) in x
+        and (y := b.program.layout.shares.get(c, {}))
+        and (0,) in y
+        and not np.array_equal(x[(0,)], y[(0,)])
     ]
     return {"lines": lines, "stages": _stages(a.cost.stages, b.cost.stages), "shares": shares}
 
@@ -81,7 +93,11 @@ def _stages(a: list[Stage], b: list[Stage]) -> list[Object]:
     def row(x: Stage | None, y: Stage | None) -> None:
         shown = x or y
         assert shown is not None
-        name = "compute" if shown.collective is None else f"{shown.collective} {', '.join(dict.fromkeys(map(anywhere, shown.tensors[:2])))}{'…' if len(shown.tensors) > 2 else ''}"
+        name = (
+            "compute"
+            if shown.collective is None
+            else f"{shown.collective} {', '.join(dict.fromkeys(map(anywhere, shown.tensors[:2])))}{'…' if len(shown.tensors) > 2 else ''}"
+        )
         sides = [None if s is None else [s.comm_s, float(s.compute_s.max(initial=0.0))] for s in (x, y)]
         found.append({"name": name, "a": sides[0], "b": sides[1]})
 
@@ -117,7 +133,12 @@ def whatif(desk: Desk, request: Object, say: Say, waiting: Callable[[], bool]) -
     if chosen not in sliders:
         return
     points = [float(f) for f in np.geomspace(1 / SPAN, SPAN, POINTS)]
-    key = ("strip", chosen, tuple(sorted((n, f) for n, f in factors.items() if n != chosen)), tuple(o.key for _, o in good))
+    key = (
+        "strip",
+        chosen,
+        tuple(sorted((n, f) for n, f in factors.items() if n != chosen)),
+        tuple(o.key for _, o in good),
+    )
     strip: dict[float, list[float]] = desk.remember(key, dict)
     fresh = False
     for factor in points:
@@ -127,7 +148,16 @@ def whatif(desk: Desk, request: Object, say: Say, waiting: Callable[[], bool]) -
                 return
             fresh = True
             strip[factor] = [_seconds(o, {**factors, chosen: factor}) for _, o in good]
-    say({"strip": {"slider": chosen, "points": points, "plans": [str(k) for k, _ in good], "seconds": [strip[f] for f in points]}})
+    say(
+        {
+            "strip": {
+                "slider": chosen,
+                "points": points,
+                "plans": [str(k) for k, _ in good],
+                "seconds": [strip[f] for f in points],
+            }
+        }
+    )
 
 
 def _seconds(o: Opened, factors: dict[str, float]) -> float:

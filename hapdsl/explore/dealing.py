@@ -33,7 +33,11 @@ class Dealing(Looking):
             document = self.session.document
             # While a move is being checked the table stays as it was.
             if not document.checking or self.dealt is None:
-                pane.show(None, None, "being checked…" if document.checking else "only a proven program has shares that can be priced")
+                pane.show(
+                    None,
+                    None,
+                    "being checked…" if document.checking else "only a proven program has shares that can be priced",
+                )
             return
         document = self.session.documents[subject[0]]
         if self.dealt is None or self.dealt[0] != subject:
@@ -57,7 +61,9 @@ class Dealing(Looking):
             return  # an earlier move is still being checked
         how = {"step": event.step} if event.units is None else {"units": event.units}
         fields: dict[str, Any] = {"class": event.cls, "device": event.device, **how}
-        self.work.inquiries.ask("move", "move_shares", [(self.session.documents[subject[0]], subject[2])], None, ADVISER, **fields)
+        self.work.inquiries.ask(
+            "move", "move_shares", [(self.session.documents[subject[0]], subject[2])], None, ADVISER, **fields
+        )
 
     def on_shares_typed(self, event: Shares.Typed) -> None:
         def typed(answer: str | None) -> None:
@@ -72,7 +78,9 @@ class Dealing(Looking):
         subject = self.subject()
         if subject is not None:
             self.tell("looking for better shares…")
-            self.work.inquiries.ask("move", "optimise_shares", [(self.session.documents[subject[0]], subject[2])], None, ADVISER)
+            self.work.inquiries.ask(
+                "move", "optimise_shares", [(self.session.documents[subject[0]], subject[2])], None, ADVISER
+            )
 
     async def heard_move(self, news: Answered) -> None:
         quiet = news.question.do == "move_shares"

@@ -12,7 +12,9 @@ from hapdsl.lang.amounts import in_bytes, in_seconds
 Piece = tuple[str, str]
 
 
-def describe(document: Document, plan: Plan | None, line: int, facts: dict[str, Any] | None = None, last: int = 0) -> list[Piece]:
+def describe(
+    document: Document, plan: Plan | None, line: int, facts: dict[str, Any] | None = None, last: int = 0
+) -> list[Piece]:
     """The diagnostic of the line, else what it costs; what else is known of it (`facts`); its program; the first problem elsewhere.
 
     Of a fold that hides the lines up to `last`, what they cost together.
@@ -39,7 +41,12 @@ def describe(document: Document, plan: Plan | None, line: int, facts: dict[str, 
         first = errors[0]
         where = f"line {first.line}" if first.here else f"{first.file}:{first.line}"
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        found += [("\n", ""), (f"{where}: {first.code} ", "error"), (f"{first.message}{more}\n", ""), ("f8 goes to the next problem\n", "dim")]
+        found += [
+            ("\n", ""),
+            (f"{where}: {first.code} ", "error"),
+            (f"{first.message}{more}\n", ""),
+            ("f8 goes to the next problem\n", "dim"),
+        ]
     if document.checking:
         found += [("checking…\n", "dim")]
     return found
@@ -58,7 +65,11 @@ def _line(cost: LineCost, priced: Priced | None, old: bool) -> list[Piece]:
     times = f", {cost.count} times" if cost.count > 1 else ""
     moved = f", {in_bytes(cost.bytes)}" if cost.bytes else ""
     manner = "dim" if old else ""
-    found = [(f"{cost.words}{times}: ", manner), (in_seconds(cost.seconds), "dim" if old else "strong"), (f"{share}{moved}\n", manner)]
+    found = [
+        (f"{cost.words}{times}: ", manner),
+        (in_seconds(cost.seconds), "dim" if old else "strong"),
+        (f"{share}{moved}\n", manner),
+    ]
     if cost.seconds and len(set(cost.devices)) > 1 and priced is not None:
         found.append((f"{_per_device(cost.devices, priced.devices)}\n", manner))
     return found

@@ -114,4 +114,8 @@ def _keep(table: OrderedDict[Any, Any], key: object, most: int) -> None:
 def on_one_axis(program: Program, what: str) -> None:
     """Raises HapError HAP604 for a program on a mesh of several axes."""
     if len(program.layout.mesh) > 1:
-        raise error("HAP604", f"'{program.name}' is on a mesh of {len(program.layout.mesh)} axes", help=f"{what} is for one axis")
+        raise error(
+            "HAP604",
+            f"'{program.name}' is on a mesh of {len(program.layout.mesh)} axes",
+            help=f"{what} is for one axis",
+        )

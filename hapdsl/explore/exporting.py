@@ -95,7 +95,15 @@ def script(opened: Opened, file: str) -> str:
     p = opened.program
     text = text_of(opened).replace('"""', '"" "')
     inputs = ", ".join(t.name for t in p.graph.undivided.of_kind("input")) or "none"
-    return SCRIPT.format(program=p.name, model=p.graph.model, cluster=opened.cluster.name, devices=p.layout.devices, file=file, text=text, inputs=inputs)
+    return SCRIPT.format(
+        program=p.name,
+        model=p.graph.model,
+        cluster=opened.cluster.name,
+        devices=p.layout.devices,
+        file=file,
+        text=text,
+        inputs=inputs,
+    )
 
 
 def alone(desk: Desk, request: Object) -> Object:
@@ -106,20 +114,35 @@ def alone(desk: Desk, request: Object) -> Object:
 
 def in_turns(program: Program) -> Program:
     """A program whose lines know which turn of a repeat they belong to, though they were written one by one."""
-    told = [i if i.repeat else replace(i, repeat=turn_of(i, i.outputs, program.graph)[-1:]) for i in program.instructions]
+    told = [
+        i if i.repeat else replace(i, repeat=turn_of(i, i.outputs, program.graph)[-1:]) for i in program.instructions
+    ]
     return replace(program, instructions=told)
 
 
 def unroll(desk: Desk, request: Object) -> Object:
     """The text with the program's repeats written out turn by turn, or rolled where they are written out."""
     opened = desk.opened(request)
-    rolled = any(isinstance(s, nodes.Turns) for section in opened.tree.body if isinstance(section, nodes.Section) for s in section.body)
+    rolled = any(
+        isinstance(s, nodes.Turns)
+        for section in opened.tree.body
+        if isinstance(section, nodes.Section)
+        for s in section.body
+    )
     rolled = rolled or any(
-        isinstance(s, nodes.Turns) for b in opened.tree.body if isinstance(b, nodes.Microbatch) for q in b.body if isinstance(q, nodes.Section) for s in q.body
+        isinstance(s, nodes.Turns)
+        for b in opened.tree.body
+        if isinstance(b, nodes.Microbatch)
+        for q in b.body
+        if isinstance(q, nodes.Section)
+        for s in q.body
     )
     if not rolled and not opened.program.graph.repeats:
         return {"failed": "the model has no repeat, so there is nothing to roll or unroll"}
     program = opened.program if rolled else in_turns(opened.program)
     fresh = write(program, unroll=rolled)
     fresh = nodes.Program(fresh.name, fresh.model, fresh.args, opened.tree.cluster, fresh.body)
-    return {"text": replaced(desk.text(request), opened.tree, fresh), "said": "written out turn by turn" if rolled else "rolled"}
+    return {
+        "text": replaced(desk.text(request), opened.tree, fresh),
+        "said": "written out turn by turn" if rolled else "rolled",
+    }

@@ -37,7 +37,9 @@ class Filing(Looking):
     # -- exports -----------------------------------------------------------------------
 
     def action_export(self) -> None:
-        self._export("", "the suffix says as what: .hap, .py, .dot, .svg, .png, .json (trace), .chart.svg (timeline)", ".svg")
+        self._export(
+            "", "the suffix says as what: .hap, .py, .dot, .svg, .png, .json (trace), .chart.svg (timeline)", ".svg"
+        )
 
     def action_export_script(self) -> None:
         """A script that trains the program."""
@@ -57,7 +59,9 @@ class Filing(Looking):
             path = Path(answer).expanduser()
             if path.exists():
                 question = Question(f"{path} exists.", [("o", "overwrite it"), ("n", "don't export")])
-                self.push_screen(question, lambda a: self._write_export(document, subject[2], path) if a == "o" else None)
+                self.push_screen(
+                    question, lambda a: self._write_export(document, subject[2], path) if a == "o" else None
+                )
             else:
                 self._write_export(document, subject[2], path)
 
@@ -85,7 +89,9 @@ class Filing(Looking):
         elif subject is None:
             self.tell("only a proven program with a cluster can be run", "warning")
         else:
-            self.work.inquiries.ask("alone", "alone", [(self.session.documents[subject[0]], subject[2])], subject, ADVISER)
+            self.work.inquiries.ask(
+                "alone", "alone", [(self.session.documents[subject[0]], subject[2])], subject, ADVISER
+            )
 
     async def heard_alone(self, news: Answered) -> None:
         if "alone" not in news.answer:
@@ -99,7 +105,20 @@ class Filing(Looking):
         file, trace = folder / "plan.hap", folder / f"{subject[2]}.trace.json"
         file.write_text(text, encoding="utf-8")
         keep_tables(self.session.sources, file)
-        words = [sys.executable, "-m", "hapdsl", "run", str(file), "--program", subject[2], "--steps", str(STEPS), "--trace", str(trace), "--json"]
+        words = [
+            sys.executable,
+            "-m",
+            "hapdsl",
+            "run",
+            str(file),
+            "--program",
+            subject[2],
+            "--steps",
+            str(STEPS),
+            "--trace",
+            str(trace),
+            "--json",
+        ]
         self.runner = await asyncio.create_subprocess_exec(
             *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
         )
@@ -111,7 +130,9 @@ class Filing(Looking):
             self.tell(f"what {subject[2]} took on this machine is beside the prediction for its cluster")
         elif status is not None and status >= 0:
             lines = [line for line in complaints.decode("utf-8", "replace").splitlines() if line.strip()]
-            self.tell(f"the run ended with {status}: {lines[-1] if lines else out.decode('utf-8', 'replace')[:200]}", "error")
+            self.tell(
+                f"the run ended with {status}: {lines[-1] if lines else out.decode('utf-8', 'replace')[:200]}", "error"
+            )
         self.refresh_all()
 
     def stop_run(self) -> bool:
@@ -168,7 +189,9 @@ class Filing(Looking):
             now = disk.on_disk(document.path)
             if now is None and document.key not in self.missing:
                 self.missing |= {document.key}
-                self.tell(f"{document.path} is gone; what is on the screen stays, and saving writes it again", "warning")
+                self.tell(
+                    f"{document.path} is gone; what is on the screen stays, and saving writes it again", "warning"
+                )
             elif now is not None:
                 self.missing -= {document.key}
                 if now != document.saved and now == document.text:
@@ -179,7 +202,10 @@ class Filing(Looking):
                     self.tell(f"{document.title} was changed on disk and read again; ctrl+z shows what it was")
                 elif now != document.saved and (document.key, now) not in self.strange:
                     self.strange |= {(document.key, now)}
-                    self.tell(f"{document.title} was changed on disk, and has unsaved edits here: ctrl+r reads it, ctrl+s asks", "warning")
+                    self.tell(
+                        f"{document.title} was changed on disk, and has unsaved edits here: ctrl+r reads it, ctrl+s asks",
+                        "warning",
+                    )
 
     def offer(self, journal: Journal) -> None:
         """Offer unsaved edits of an earlier session back."""
@@ -188,8 +214,13 @@ class Filing(Looking):
         if not kept:
             return
         names = ", ".join(Path(k.path or k.suggested or k.key).name for k in kept)
-        question = Question(f"An earlier session ended with unsaved edits: {names}", [("r", "restore them"), ("d", "drop them"), ("l", "later")])
-        self.push_screen(question, lambda a: self._restore(kept) if a == "r" else journal.forget() if a == "d" else None)
+        question = Question(
+            f"An earlier session ended with unsaved edits: {names}",
+            [("r", "restore them"), ("d", "drop them"), ("l", "later")],
+        )
+        self.push_screen(
+            question, lambda a: self._restore(kept) if a == "r" else journal.forget() if a == "d" else None
+        )
 
     def _restore(self, kept: list[Kept]) -> None:
         for k in kept:
@@ -198,7 +229,9 @@ class Filing(Looking):
                 continue
             key = f"restored {k.key}"
             path = Path(k.path) if k.path is not None else None
-            document = self.session.open(Document(key, k.text, path=path, suggested=Path(k.suggested) if k.suggested else None, saved=None))
+            document = self.session.open(
+                Document(key, k.text, path=path, suggested=Path(k.suggested) if k.suggested else None, saved=None)
+            )
             document.touched = True
             self.session.put(Plan(key, "", "file", document.title))
             self.work.check(document)

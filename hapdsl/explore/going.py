@@ -99,7 +99,11 @@ class Going(Editing, Looking):
             self.went.append((self.session.document.key, row + 1, column + 1))
             self.go_to_line(*target)
             return
-        source = self.line_facts[1].get("source") if self.line_facts is not None and self.line_facts[0] == self.place() else None
+        source = (
+            self.line_facts[1].get("source")
+            if self.line_facts is not None and self.line_facts[0] == self.place()
+            else None
+        )
         if source is not None and source["file"] == self.session.document.name:
             self.went.append((self.session.document.key, row + 1, column + 1))
             self.go_to_line(source["line"], source["column"])

@@ -28,7 +28,9 @@ KEYWORDS = frozenset(
     "flops grad training evaluation torch dtype notation at order reads attr as true false".split()
 )
 # Words that are names as well are keywords only at the start of a line.
-_ONLY_FIRST = frozenset("input param sum size at order reads update free pin mesh whole linear grad node device model".split())
+_ONLY_FIRST = frozenset(
+    "input param sum size at order reads update free pin mesh whole linear grad node device model".split()
+)
 _BETWEEN = frozenset("for on with in over uplink as master init clip reverse true false attr virtual state".split())
 TYPES = frozenset("f64 f32 bf16 f16 i64 i32 i8 bool".split())
 
@@ -65,7 +67,11 @@ def _spans(line: str) -> Iterator[tuple[int, int, str]]:
 def _word(name: str, first: bool, called: bool, before: str) -> str:
     if name in TYPES:
         return "type"
-    if name in KEYWORDS and ((first and not called) or name in _BETWEEN or (name not in _ONLY_FIRST and not called and before.rstrip().endswith(("{", ";")))):
+    if name in KEYWORDS and (
+        (first and not called)
+        or name in _BETWEEN
+        or (name not in _ONLY_FIRST and not called and before.rstrip().endswith(("{", ";")))
+    ):
         return "keyword"
     if called:
         return "collective" if name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all") else "call"

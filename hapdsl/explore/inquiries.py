@@ -44,7 +44,14 @@ class Inquiries:
     sent: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
 
     def ask(
-        self, topic: str, do: str, plans: Plans, subject: Any = None, helper: str = CHECKER, several: bool = False, **fields: Any
+        self,
+        topic: str,
+        do: str,
+        plans: Plans,
+        subject: Any = None,
+        helper: str = CHECKER,
+        several: bool = False,
+        **fields: Any,
     ) -> None:
         """Ask about some programs of documents as they are now."""
         self.count += 1

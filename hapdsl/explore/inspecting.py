@@ -103,16 +103,26 @@ def _value(lines: Lines, value: Value, here: int) -> Object:
         "pieces": [[int(n) for n in row] for row in lengths] if tensor.shape else [],
         "piece_bytes": [int(b) for b in program.local_bytes(value)],
         "made": None if made is None or made == here else _where(program.instructions[made], value),
-        "readers": [_where(next(program.instructions[n] for n in readers if program.instructions[n].span.line == line)) for line in shown[:READERS]],
+        "readers": [
+            _where(next(program.instructions[n] for n in readers if program.instructions[n].span.line == line))
+            for line in shown[:READERS]
+        ],
         "more_readers": max(0, len(shown) - READERS),
-        "goal": value.tensor in program.graph.updates.values() or value.tensor == program.graph.loss or value.tensor in program.graph.outputs,
+        "goal": value.tensor in program.graph.updates.values()
+        or value.tensor == program.graph.loss
+        or value.tensor in program.graph.outputs,
         "origin": _span(opened, tensor.span),
     }
 
 
 def _where(instruction: Instruction, value: Value | None = None) -> Object:
     out = str(value or (instruction.outputs[0] if instruction.outputs else ""))
-    return {"line": instruction.span.line, "column": instruction.span.column, "op": instruction.op, "value": anywhere_value(out)}
+    return {
+        "line": instruction.span.line,
+        "column": instruction.span.column,
+        "op": instruction.op,
+        "value": anywhere_value(out),
+    }
 
 
 def anywhere_value(value: str) -> str:

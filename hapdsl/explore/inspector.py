@@ -38,13 +38,22 @@ def inspector(facts: Facts) -> list[Piece]:
         found += [("\nflops  ", "dim"), (f"{_grouped([in_flops(f) for f in facts['flops']], facts['devices'])}\n", "")]
     source = facts["source"]
     if source is not None:
-        found += [("\nmodel  ", "dim"), (f"{source['text']}\n", ""), (f"       {_short(source['file'])}:{source['line']}  f12 goes there\n", "dim")]
+        found += [
+            ("\nmodel  ", "dim"),
+            (f"{source['text']}\n", ""),
+            (f"       {_short(source['file'])}:{source['line']}  f12 goes there\n", "dim"),
+        ]
     return found
 
 
 def _value(v: Facts, facts: Facts) -> list[Piece]:
-    dims = [f"{n}{f' {c}' if c else ''}" for n, c in zip(v["shape"], v["classes"] or [None] * len(v["shape"]), strict=False)]
-    found: list[Piece] = [(f"\n{v['value']}  ", "strong"), (f"{v['dtype']}[{', '.join(dims)}], {in_bytes(v['bytes'])}\n", "")]
+    dims = [
+        f"{n}{f' {c}' if c else ''}" for n, c in zip(v["shape"], v["classes"] or [None] * len(v["shape"]), strict=False)
+    ]
+    found: list[Piece] = [
+        (f"\n{v['value']}  ", "strong"),
+        (f"{v['dtype']}[{', '.join(dims)}], {in_bytes(v['bytes'])}\n", ""),
+    ]
     if v["pieces"]:
         each = [f"{'×'.join(map(str, p))} {in_bytes(b)}" for p, b in zip(v["pieces"], v["piece_bytes"], strict=True)]
         found += [("  on   ", "dim"), (f"{_grouped(each, facts['devices'])}\n", "")]

@@ -54,7 +54,12 @@ class Journal:
         if self.file is None:
             return
         unsaved = [
-            {"key": d.key, "text": d.text, "path": str(d.path) if d.path is not None else None, "suggested": str(d.suggested) if d.suggested is not None else None}
+            {
+                "key": d.key,
+                "text": d.text,
+                "path": str(d.path) if d.path is not None else None,
+                "suggested": str(d.suggested) if d.suggested is not None else None,
+            }
             for d in documents
         ]
         if not unsaved:

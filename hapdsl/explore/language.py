@@ -104,7 +104,10 @@ class Language:
         found = [t for n, t in graph.tensors.items() if n == graph.resolve(name) or n.endswith(f".{name}")]
         if not found:
             return None
-        dims = ", ".join(f"{n} {c}" if c else str(n) for n, c in zip(found[0].shape, found[0].classes or [None] * len(found[0].shape), strict=False))
+        dims = ", ".join(
+            f"{n} {c}" if c else str(n)
+            for n, c in zip(found[0].shape, found[0].classes or [None] * len(found[0].shape), strict=False)
+        )
         more = f", and {len(found) - 1} more of this name" if len(found) > 1 else ""
         return f"{found[0].name}: {found[0].dtype}[{dims}], {found[0].kind}{more}"
 
@@ -135,8 +138,14 @@ class Language:
             if op is not None:
                 return Place(str(resources.files("hapdsl.theory") / f"{file}.hap"), op.span.line, op.span.column)
         program = document.program_at(line)
-        source = self._inspected(document, path, program.name, line).get("source") if name and program is not None else None
-        return self._place(bench, Stretch(source["file"], source["line"], source["column"])) if source is not None else None
+        source = (
+            self._inspected(document, path, program.name, line).get("source") if name and program is not None else None
+        )
+        return (
+            self._place(bench, Stretch(source["file"], source["line"], source["column"]))
+            if source is not None
+            else None
+        )
 
     def _place(self, bench: Workbench, span: Stretch) -> Place | None:
         found = next((s.path for s in bench.bundle.sources if s.name == span.file and s is not bench.bundle.main), None)

@@ -57,9 +57,19 @@ class Log:
 
     def proven(self, answer: dict[str, Any]) -> None:
         """It ended with a plan and its proof."""
-        self.nodes, self.gap, self.scope = answer.get("nodes"), answer.get("gap"), str(answer.get("scope", "")).partition(":")[0]
+        self.nodes, self.gap, self.scope = (
+            answer.get("nodes"),
+            answer.get("gap"),
+            str(answer.get("scope", "")).partition(":")[0],
+        )
         self.left_out = str(answer.get("left_out") or "")
-        best = None if answer.get("bound_s") is None or self.gap is None else answer["bound_s"] / (1 - self.gap) if self.gap < 1 else None
+        best = (
+            None
+            if answer.get("bound_s") is None or self.gap is None
+            else answer["bound_s"] / (1 - self.gap)
+            if self.gap < 1
+            else None
+        )
         self.note("proven", best, answer.get("bound_s"))
 
     def hold(self, on: bool) -> None:
@@ -81,7 +91,15 @@ class Log:
         if not self.said:
             return [("No search has said anything yet. p starts one.\n" if not running else "starting…\n", "dim")]
         last = self.said[-1]
-        state = "held; space lets it go on" if self.held else f"{last.doing}; space holds it, esc stops it and keeps the best" if running else f"ended: {outcome}" if outcome else "ended"
+        state = (
+            "held; space lets it go on"
+            if self.held
+            else f"{last.doing}; space holds it, esc stops it and keeps the best"
+            if running
+            else f"ended: {outcome}"
+            if outcome
+            else "ended"
+        )
         found: list[Piece] = [(f"{in_seconds(self.seconds)} of search, {state}\n", "strong")]
         if last.best_s is not None:
             found.append((f"best {in_seconds(last.best_s)}", ""))

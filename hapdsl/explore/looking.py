@@ -181,7 +181,11 @@ class Looking(Shell):
         place = self.place()
         if place is None:
             document = self.session.document
-            words = "still checking" if document.checking else "only the lines of a proven program can be explained: f8 goes to what is wrong"
+            words = (
+                "still checking"
+                if document.checking
+                else "only the lines of a proven program can be explained: f8 goes to what is wrong"
+            )
             self.tell(words)
             return
         document = self.session.documents[place[0]]
@@ -190,7 +194,11 @@ class Looking(Shell):
     async def heard_explain(self, news: Answered) -> None:
         answer = news.answer
         if "plainly" not in answer:
-            self.tell(trouble(answer) if answer.get("findings") or "failed" in answer else "this line does nothing by itself: put the cursor on an instruction")
+            self.tell(
+                trouble(answer)
+                if answer.get("findings") or "failed" in answer
+                else "this line does nothing by itself: put the cursor on an instruction"
+            )
             return
         row = news.question.subject[3] - 1
         text = self.editor.document.get_line(row).strip() if row < self.editor.document.line_count else ""
@@ -200,4 +208,8 @@ class Looking(Shell):
 def trouble(answer: dict[str, Any]) -> str:
     """Why there is no answer."""
     findings = answer.get("findings")
-    return f"{findings[0]['code']} {findings[0]['message']}" if findings else str(answer.get("failed", "there is no answer"))
+    return (
+        f"{findings[0]['code']} {findings[0]['message']}"
+        if findings
+        else str(answer.get("failed", "there is no answer"))
+    )

@@ -49,7 +49,13 @@ def definition(text: str, name: str, line: int, program: Priced | None) -> Place
             if not inside and (m := pattern.match(code(row))) is not None:
                 places.append((number, m.start(1) + 1))
     here = [p for p in places if p[0] != line]
-    return here[0] if here and len(places) > 0 and places[0][0] == line else places[0] if places and places[0][0] != line else None
+    return (
+        here[0]
+        if here and len(places) > 0 and places[0][0] == line
+        else places[0]
+        if places and places[0][0] != line
+        else None
+    )
 
 
 def _made(row: str, at: int) -> bool:

@@ -67,7 +67,14 @@ def shares_of(program: Program) -> list[Object]:
     found = []
     for cls in cut_classes(program) if len(program.layout.mesh) == 1 else program.graph.classes:
         for axes, units in program.layout.shares.get(cls, {}).items():
-            found.append({"class": cls, "units": program.graph.classes[cls].units, "axes": list(axes), "shares": [int(n) for n in units]})
+            found.append(
+                {
+                    "class": cls,
+                    "units": program.graph.classes[cls].units,
+                    "axes": list(axes),
+                    "shares": [int(n) for n in units],
+                }
+            )
     return found
 
 
@@ -81,8 +88,16 @@ def _sharded(program: Program) -> list[Object]:
             continue
         for value in instruction.outputs:
             tensor = graph.tensors[value.tensor]
-            kind = {"param": "parameters", "frozen": "parameters", "buffer": "parameters", "state": "optimizer state", "input": "inputs"}.get(tensor.kind)
-            kind = kind or {"forward": "activations", "backward": "gradients", "update": "updates"}.get(instruction.section, "sums")
+            kind = {
+                "param": "parameters",
+                "frozen": "parameters",
+                "buffer": "parameters",
+                "state": "optimizer state",
+                "input": "inputs",
+            }.get(tensor.kind)
+            kind = kind or {"forward": "activations", "backward": "gradients", "update": "updates"}.get(
+                instruction.section, "sums"
+            )
             if kind in ("updates", "sums") or (value.tensor, str(value)) in seen:
                 continue
             seen.add((value.tensor, str(value)))
@@ -92,7 +107,17 @@ def _sharded(program: Program) -> list[Object]:
     for (kind, placement, by), names in groups.items():
         size = sum(graph.tensors[n].bytes for n in names)
         short = list(dict.fromkeys(".".join("*" if p.isdecimal() else p for p in n.split(".")) for n in names))
-        found.append({"kind": kind, "placement": placement, "by": by, "count": len(names), "bytes": size, "names": short[:NAMED], "more": max(0, len(short) - NAMED)})
+        found.append(
+            {
+                "kind": kind,
+                "placement": placement,
+                "by": by,
+                "count": len(names),
+                "bytes": size,
+                "names": short[:NAMED],
+                "more": max(0, len(short) - NAMED),
+            }
+        )
     order = ["inputs", "parameters", "optimizer state", "activations", "gradients"]
     return sorted(found, key=lambda f: (order.index(f["kind"]), -f["bytes"]))
 
@@ -101,7 +126,9 @@ def _how(program: Program, value: Any) -> tuple[str, str]:
     """(sharded | replicated | partial, the classes it is cut by)."""
     kinds = {p.kind for p in value.placement}
     classes = program.graph.tensors[value.tensor].classes
-    by = " and ".join(dict.fromkeys(str(classes[p.dim]) for p in value.placement if p.kind == "S" and p.dim is not None))
+    by = " and ".join(
+        dict.fromkeys(str(classes[p.dim]) for p in value.placement if p.kind == "S" and p.dim is not None)
+    )
     if "S" in kinds:
         return "sharded", by
     return ("partial" if "P" in kinds else "replicated"), ""

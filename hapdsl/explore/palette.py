@@ -16,7 +16,9 @@ class ActionProvider(Provider):
     async def discover(self) -> Hits:
         for action in ACTIONS:
             if action.name != "palette":
-                yield DiscoveryHit(_display(action), partial(self.app.run_action, action.name), text=action.title, help=action.help)
+                yield DiscoveryHit(
+                    _display(action), partial(self.app.run_action, action.name), text=action.title, help=action.help
+                )
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
@@ -25,7 +27,13 @@ class ActionProvider(Provider):
                 continue
             score = max(matcher.match(action.title), matcher.match(action.help) * 0.5)
             if score > 0:
-                yield Hit(score, _display(action), partial(self.app.run_action, action.name), text=action.title, help=action.help)
+                yield Hit(
+                    score,
+                    _display(action),
+                    partial(self.app.run_action, action.name),
+                    text=action.title,
+                    help=action.help,
+                )
 
 
 def _display(action: Action) -> Text:

@@ -74,8 +74,19 @@ def _does(opened: Opened, i: Instruction) -> str:
 
 def _computes(opened: Opened, i: Instruction) -> str:
     assert i.node is not None
-    cut = sorted({_class(opened, v, p.dim) for v in (*i.inputs, *i.outputs) for p in v.placement if p.kind == "S" and p.dim is not None})
-    what = f"The model's {i.op} of {_and([repr(n) for n in dict.fromkeys(v.tensor for v in i.inputs)])}" if i.inputs else f"The model's {i.op}"
+    cut = sorted(
+        {
+            _class(opened, v, p.dim)
+            for v in (*i.inputs, *i.outputs)
+            for p in v.placement
+            if p.kind == "S" and p.dim is not None
+        }
+    )
+    what = (
+        f"The model's {i.op} of {_and([repr(n) for n in dict.fromkeys(v.tensor for v in i.inputs)])}"
+        if i.inputs
+        else f"The model's {i.op}"
+    )
     out = i.outputs[0]
     if not cut:
         same = " Each device does the same whole computation." if out.placement[0].kind == "R" else ""

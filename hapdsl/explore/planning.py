@@ -54,7 +54,9 @@ class _Planning:
         """The model that was named, else the file's only one, else that of the program on the screen, else the first."""
         if name is not None:
             return self.bench.model(name)
-        own = [m for m in self.bench.bundle.of_main(nodes.Model) if isinstance(m, nodes.Model)] or list(self.bench.bundle.models.values())
+        own = [m for m in self.bench.bundle.of_main(nodes.Model) if isinstance(m, nodes.Model)] or list(
+            self.bench.bundle.models.values()
+        )
         if len(own) != 1 and program in self.bench.bundle.programs:
             return self.bench.model(self.bench.program(program).model)
         return own[0] if own else self.bench.model()
@@ -76,7 +78,12 @@ class _Planning:
         for name, candidate in baselines(self.graph, seen, self.objective).items():
             if candidate is not None:
                 self.tell(name, over_all(candidate, self.hardware, self.objective), f"{name}: a baseline")
-        wishes: dict[str, Any] = {"objective": self.objective, "gap": self.gap, "progress": self.progress, "name": self.name}
+        wishes: dict[str, Any] = {
+            "objective": self.objective,
+            "gap": self.gap,
+            "progress": self.progress,
+            "name": self.name,
+        }
         on: Fewer | None = None
         if virtual:  # as `hapdsl plan`: two searches over nodes, and a baseline where its expansion is the fastest
             found = plan_over(self.graph, self.hardware, **wishes)
@@ -85,9 +92,20 @@ class _Planning:
             found, on = plan_or_fewer(self.graph, self.hardware, smaller, baselines=False, **wishes)
         if on is not None:
             self.block = on.block
-        proof = {"bound_s": found.bound_s, "gap": found.gap, "scope": found.bound_scope, "search_s": found.search_s, "nodes": found.nodes}
+        proof = {
+            "bound_s": found.bound_s,
+            "gap": found.gap,
+            "scope": found.bound_scope,
+            "search_s": found.search_s,
+            "nodes": found.nodes,
+        }
         note = f"planned for the {self.objective} objective"
-        self.tell("plan", Candidate(found.program, found.cost), note, {**proof, "left_out": on.left_out if on is not None else ""})
+        self.tell(
+            "plan",
+            Candidate(found.program, found.cost),
+            note,
+            {**proof, "left_out": on.left_out if on is not None else ""},
+        )
 
     @property
     def name(self) -> str:
@@ -96,7 +114,12 @@ class _Planning:
     def progress(self, news: Progress) -> None:
         self.say({"doing": news.doing, "best_s": news.best_s, "bound_s": news.bound_s})
         now = time.monotonic()
-        if news.best_s is not None and news.best_s < self.told[1] and now - self.told[0] > EVERY and news.make is not None:
+        if (
+            news.best_s is not None
+            and news.best_s < self.told[1]
+            and now - self.told[0] > EVERY
+            and news.make is not None
+        ):
             self.told = (now, news.best_s)
             self.tell("plan", over_all(news.make(), self.hardware, self.objective), "the best so far")
 
@@ -107,4 +130,13 @@ class _Planning:
         title = self.name if name == "plan" else candidate.program.name
         text = standalone(self.bench, write(candidate.program), self.block, note)
         path = str(self.path.with_name(f"{self.node.name}.{name}.hap"))
-        self.say({"plan": name, "program": title, "path": path, "text": text, "analysis": analyse(text, path), **(proof or {})})
+        self.say(
+            {
+                "plan": name,
+                "program": title,
+                "path": path,
+                "text": text,
+                "analysis": analyse(text, path),
+                **(proof or {}),
+            }
+        )

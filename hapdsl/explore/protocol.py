@@ -24,7 +24,8 @@ def analysis_from(found: Object, version: int) -> Analysis:
 
 def _priced(found: Object) -> Priced:
     lines = {
-        int(line): LineCost(c["seconds"], tuple(c["devices"]), c["count"], c["bytes"], c["words"]) for line, c in found.get("lines", {}).items()
+        int(line): LineCost(c["seconds"], tuple(c["devices"]), c["count"], c["bytes"], c["words"])
+        for line, c in found.get("lines", {}).items()
     }
     fields: Object = {k: v for k, v in found.items() if k in _PLAIN}
     fields |= {k: tuple(found.get(k, ())) for k in _LISTED}

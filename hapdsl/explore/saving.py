@@ -53,7 +53,9 @@ class Saving:
         """See that nothing else changed the file, then have the text formatted."""
         now = disk.on_disk(path) if path == document.path else None
         if now is not None and now != document.saved:
-            question = Question(f"{path.name} was changed on disk by something else.", [("o", "overwrite it"), ("n", "don't save")])
+            question = Question(
+                f"{path.name} was changed on disk by something else.", [("o", "overwrite it"), ("n", "don't save")]
+            )
             self.app.push_screen(question, lambda a: self._format(document, path) if a == "o" else None)
         else:
             self._format(document, path)
@@ -80,7 +82,9 @@ class Saving:
             self._write(document, path, news.text)
             return
         first = news.findings[0]
-        question = Question(f"Line {first.line} doesn't parse: {first.message}", [("s", "save it as it is"), ("n", "don't save")])
+        question = Question(
+            f"Line {first.line} doesn't parse: {first.message}", [("s", "save it as it is"), ("n", "don't save")]
+        )
         self.app.push_screen(question, lambda a: self._write(document, path, document.text) if a == "s" else None)
 
     def _replace(self, document: Document, text: str) -> None:
@@ -111,7 +115,9 @@ class Saving:
         if document.path is None:
             self.app.tell("this plan has no file yet", "warning")
         elif document.dirty:
-            question = Question(f"{document.title} has unsaved edits.", [("r", "read the file, drop them"), ("n", "keep them")])
+            question = Question(
+                f"{document.title} has unsaved edits.", [("r", "read the file, drop them"), ("n", "keep them")]
+            )
             self.app.push_screen(question, lambda a: self._reload(document) if a == "r" else None)
         else:
             self._reload(document)

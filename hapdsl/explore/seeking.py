@@ -41,6 +41,8 @@ class Seeking(Shell):
         super().refresh_views()
         if self.view == SEARCH:
             pane = self.query_one(f"#{SEARCH}", Words)
-            pane.show(self.work.log.told(pane.size.width, pane.size.height // 2, self.work.outcome, self.work.searching))
+            pane.show(
+                self.work.log.told(pane.size.width, pane.size.height // 2, self.work.outcome, self.work.searching)
+            )
             if self.work.searching and not self.work.log.held:
                 self.later("watch", 0.5, self.refresh_all)

@@ -46,7 +46,9 @@ def answer(request: Object, say: Say, desk: Desk | None = None, waiting: Callabl
             case "check":
                 from hapdsl.explore.analyse import analyse
 
-                found = analyse(request["text"], request["path"], request.get("cluster"), desk, int(request.get("version", 0)))
+                found = analyse(
+                    request["text"], request["path"], request.get("cluster"), desk, int(request.get("version", 0))
+                )
                 reply({"analysis": found, "done": True})
             case "format":
                 from hapdsl.explore.analyse import formatted

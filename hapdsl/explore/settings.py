@@ -1,6 +1,6 @@
 """What a person sets once: `explore.json` in the platform's folder for settings.
 
-    {"theme": "textual-light", "open_with": "program", "editor": "vim", "timeline": true}
+{"theme": "textual-light", "open_with": "program", "editor": "vim", "timeline": true}
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read(path: Path) -> Settings:
     if found.get("open_with", "summary") in ("summary", "program"):
         settings.open_with = found.get("open_with", "summary")
     else:
-        settings.trouble = f"{path}: 'open_with' is \"summary\" or \"program\""
+        settings.trouble = f'{path}: \'open_with\' is "summary" or "program"'
     return settings
 
 

@@ -50,7 +50,16 @@ def _bindings() -> list[BindingType]:
     for action in ACTIONS:
         for k, key in enumerate((*action.keys, *action.plain)):
             shown = bool(action.footer) and k == 0
-            found.append(Binding(key, action.name, action.footer or action.title, show=shown, priority=key == "ctrl+q", tooltip=action.help))
+            found.append(
+                Binding(
+                    key,
+                    action.name,
+                    action.footer or action.title,
+                    show=shown,
+                    priority=key == "ctrl+q",
+                    tooltip=action.help,
+                )
+            )
     return found
 
 
@@ -219,7 +228,9 @@ class Shell(App[int]):
         plan = self.session.plan
         priced = document.last_good(plan.program) if plan is not None else None
         margin.show(costs, old, (priced.sync_s or 0.0) if priced is not None else 0.0, editor.marks)
-        self.query_one(PlanList).show(self.session.listed(), self.session.current or self.session.whole, self.session.marked)
+        self.query_one(PlanList).show(
+            self.session.listed(), self.session.current or self.session.whole, self.session.marked
+        )
         self.refresh_detail()
         self.refresh_views()
         self.query_one("#title", Static).update(self._title(document), layout=False)
@@ -356,7 +367,9 @@ class Shell(App[int]):
         await getattr(self, f"heard_{news.question.topic}")(news)
 
     async def heard_overview(self, news: Answered) -> None:
-        self.facts = {k: v for k, v in self.facts.items() if k[0] != news.question.subject[0] or k[1] == news.question.subject[1]}
+        self.facts = {
+            k: v for k, v in self.facts.items() if k[0] != news.question.subject[0] or k[1] == news.question.subject[1]
+        }
         self.facts[news.question.subject] = news.answer
 
     def _rewritten(self, document: Document) -> None:

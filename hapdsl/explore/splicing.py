@@ -13,7 +13,9 @@ def replaced(text: str, old: nodes.Program, new: nodes.Program) -> str:
     """`text` with the block `old` printed as `new`; comments above it stay, the name too."""
     if not any(isinstance(s, nodes.Fingerprint) for s in old.body):
         new = replace(new, body=tuple(s for s in new.body if not isinstance(s, nodes.Fingerprint)))
-    block = to_text(nodes.File((replace(new, name=old.name, leading=(), trailing=old.trailing, gap=False),))).rstrip("\n")
+    block = to_text(nodes.File((replace(new, name=old.name, leading=(), trailing=old.trailing, gap=False),))).rstrip(
+        "\n"
+    )
     return _lines(text, old.span, block)
 
 
@@ -35,5 +37,7 @@ def with_shares(old: nodes.Program, shares: Iterable[nodes.Shares]) -> nodes.Pro
     fresh = []
     for s in shares:
         before = known.get((s.cls, s.axis, s.layers))
-        fresh.append(replace(s, leading=before.leading, trailing=before.trailing, gap=before.gap) if before is not None else s)
+        fresh.append(
+            replace(s, leading=before.leading, trailing=before.trailing, gap=before.gap) if before is not None else s
+        )
     return replace(old, body=(*kept[:at], *fresh, *kept[at:]))

@@ -180,7 +180,12 @@ class Document:
     def _carry(self, text: str, priced: Priced) -> Priced:
         move = moved(text, self.text)
         lines = move.carried(priced.lines)
-        return replace(priced, lines=lines, line=move(priced.line) or priced.line, end_line=move(priced.end_line) or priced.end_line)
+        return replace(
+            priced,
+            lines=lines,
+            line=move(priced.line) or priced.line,
+            end_line=move(priced.end_line) or priced.end_line,
+        )
 
     def state(self, name: str) -> str:
         """Whether a program is proven, a sketch, or wrong; unknown while it is checked, or while the fault is elsewhere in the text."""
@@ -190,7 +195,9 @@ class Document:
         if now is not None:
             return now.state
         last = self._remembered("seen", name)
-        inside = last is None or any(f.is_error and f.here and last.line <= f.line <= last.end_line for f in self.findings)
+        inside = last is None or any(
+            f.is_error and f.here and last.line <= f.line <= last.end_line for f in self.findings
+        )
         return WRONG if inside else UNKNOWN
 
     def costs(self) -> tuple[dict[int, LineCost], set[int]]:
@@ -371,7 +378,9 @@ class Session:
     @property
     def best(self) -> Plan | None:
         """The plan that a person who only has a model wants to hear about: what the search found, else the first baseline."""
-        plans = sorted((p for p in self.plans.values() if p.document != self.main.key), key=lambda p: p.origin != SYNTHESISED)
+        plans = sorted(
+            (p for p in self.plans.values() if p.document != self.main.key), key=lambda p: p.origin != SYNTHESISED
+        )
         return plans[0] if plans and all(p.document != self.main.key for p in self.plans.values()) else None
 
     def rows(self) -> list[Row]:
@@ -384,7 +393,9 @@ class Session:
         priced = document.program(plan.program)
         now = None if document.checking or document.analysis is None else document.analysis.program(plan.program)
         good = document.last_good(plan.program)
-        seconds = now.sync_s if now is not None and now.sync_s is not None else good.sync_s if good is not None else None
+        seconds = (
+            now.sync_s if now is not None and now.sync_s is not None else good.sync_s if good is not None else None
+        )
         old = seconds is not None and (now is None or now.sync_s is None)
         fits, model = (priced.fits, priced.model) if priced is not None else (True, "")
         return Row(plan, document.state(plan.program), seconds, old, fits, document.dirty, model)

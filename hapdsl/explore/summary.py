@@ -22,7 +22,11 @@ def summarise(session: Session, plan: Plan | None, facts: Facts | None, outcome:
     if facts is None:
         return [*found, *_without_facts(document, plan)]
     if "sync_s" not in facts:
-        return [*found, (f"{_trouble(facts)}\n", "error"), ("2 or enter opens the program, f8 goes to what is wrong\n", "dim")]
+        return [
+            *found,
+            (f"{_trouble(facts)}\n", "error"),
+            ("2 or enter opens the program, f8 goes to what is wrong\n", "dim"),
+        ]
     found += _speed(session, plan, facts)
     found += _sharded(facts)
     found += _limits(facts)
@@ -36,14 +40,21 @@ def _nothing_yet(session: Session, outcome: str) -> list[Piece]:
     found: list[Piece] = [(f"{document.title}\n\n", "strong")]
     errors = [f for f in document.findings if f.is_error]
     if session.importing:
-        found.append((f"{session.importing} is being imported: its text comes here, then its plans. esc stops it.\n", ""))
+        found.append(
+            (f"{session.importing} is being imported: its text comes here, then its plans. esc stops it.\n", "")
+        )
     elif session.not_imported:
         found += [("It could not be imported.\n", "error"), (f"{session.not_imported}\n", "")]
     elif errors:
         found.append((f"line {errors[0].line}: {errors[0].code} ", "error"))
         found.append((f"{errors[0].message}\n", ""))
     if session.searching:
-        found.append((f"A plan is being looked for: {session.searching}. Baselines come first; what is found shows up in the list.\n", ""))
+        found.append(
+            (
+                f"A plan is being looked for: {session.searching}. Baselines come first; what is found shows up in the list.\n",
+                "",
+            )
+        )
     elif outcome:
         found.append((f"The search ended: {outcome}\n", ""))
         if session.plans:
@@ -68,13 +79,21 @@ def _without_facts(document: Document, plan: Plan) -> list[Piece]:
     if state == "wrong":
         errors = [f for f in document.findings if f.is_error]
         first = f"line {errors[0].line}: {errors[0].code} {errors[0].message}\n" if errors else ""
-        return [("Not proven. ", "error"), (first, ""), ("2 or enter opens the program, f8 goes to what is wrong\n", "dim")]
+        return [
+            ("Not proven. ", "error"),
+            (first, ""),
+            ("2 or enter opens the program, f8 goes to what is wrong\n", "dim"),
+        ]
     return [("being looked at…\n", "dim")]
 
 
 def _trouble(facts: Facts) -> str:
     findings = facts.get("findings") or ()
-    return f"{findings[0]['code']} {findings[0]['message']}" if findings else str(facts.get("failed", "nothing is known of it"))
+    return (
+        f"{findings[0]['code']} {findings[0]['message']}"
+        if findings
+        else str(facts.get("failed", "nothing is known of it"))
+    )
 
 
 # -- speed ------------------------------------------------------------------------
@@ -86,7 +105,11 @@ def _speed(session: Session, plan: Plan, facts: Facts) -> list[Piece]:
         (f"{in_seconds(facts['overlap_s'])} with communication beside compute.\n", ""),
     ]  # fmt: skip
     rows = session.rows()
-    lines = [w for name, words in (("dp_even", "with equal shares"), ("dp_proportional", "with shares by speed")) if (w := _against(rows, plan, facts, name, words))]
+    lines = [
+        w
+        for name, words in (("dp_even", "with equal shares"), ("dp_proportional", "with shares by speed"))
+        if (w := _against(rows, plan, facts, name, words))
+    ]
     if lines:
         found.append((f"{_sentence(lines)}\n", "good" if plan.origin != BASELINE else ""))
     elif plan.origin != BASELINE and not session.searching:
@@ -96,7 +119,14 @@ def _speed(session: Session, plan: Plan, facts: Facts) -> list[Piece]:
 
 def _against(rows: list[Row], plan: Plan, facts: Facts, name: str, words: str) -> str:
     """`1.9 times as fast as data parallelism with equal shares (2.1 ms)`."""
-    base = next((r for r in rows if r.plan.origin == BASELINE and r.plan.program.startswith(name) and r.model == facts["model"]), None)
+    base = next(
+        (
+            r
+            for r in rows
+            if r.plan.origin == BASELINE and r.plan.program.startswith(name) and r.model == facts["model"]
+        ),
+        None,
+    )
     if base is None or base.plan.key == plan.key:
         return ""
     if not base.fits:
@@ -126,7 +156,13 @@ def _sharded(facts: Facts) -> list[Piece]:
         own = [f for f in facts["sharded"] if f["kind"] == kind]
         parts = []
         for f in own:
-            how = f"cut by {f['by']}" if f["placement"] == "sharded" else "whole on every device" if f["placement"] == "replicated" else "as summands"
+            how = (
+                f"cut by {f['by']}"
+                if f["placement"] == "sharded"
+                else "whole on every device"
+                if f["placement"] == "replicated"
+                else "as summands"
+            )
             names = f" ({', '.join(f['names'])}{', …' if f['more'] else ''})" if len(own) > 1 else ""
             parts.append(f"{f['count'] if len(own) > 1 else 'all'} {how}{names}")
         found.append((f"  {kind}: ", "dim"))
@@ -165,7 +201,12 @@ def _limits(facts: Facts) -> list[Piece]:
         first = facts["volumes"][0]
         method = f" ({first['method']})" if first["method"] else ""
         rest = f"; {first['messages']} × {first['collective']}{method} of {in_bytes(first['bytes'])} take {in_seconds(first['seconds'])} of it"
-        found.append((f"  communication {in_seconds(facts['communication_s'])}, {share * 100:.3g} % of the step{rest if len(facts['volumes']) > 1 else ''}\n", ""))
+        found.append(
+            (
+                f"  communication {in_seconds(facts['communication_s'])}, {share * 100:.3g} % of the step{rest if len(facts['volumes']) > 1 else ''}\n",
+                "",
+            )
+        )
     else:
         found.append(("  next to no communication\n", ""))
     slow = facts["slowest"]
@@ -173,11 +214,21 @@ def _limits(facts: Facts) -> list[Piece]:
         d, seconds = slow[0]
         alike = [k for k, kind in enumerate(facts["kinds"]) if kind == facts["kinds"][d]]
         who = facts["devices"][d] if len(alike) == 1 else f"the {len(alike)} {facts['kinds'][d]}"
-        found.append((f"  compute {in_seconds(facts['compute_s'])}; {who} {'is' if len(alike) == 1 else 'are'} waited for in stages of {in_seconds(seconds)}\n", ""))
+        found.append(
+            (
+                f"  compute {in_seconds(facts['compute_s'])}; {who} {'is' if len(alike) == 1 else 'are'} waited for in stages of {in_seconds(seconds)}\n",
+                "",
+            )
+        )
     idle = facts["waiting"]
     if idle and max(idle) > 0.01 * total:
         d = max(range(len(idle)), key=idle.__getitem__)
-        found.append((f"  {facts['devices'][d]} waits longest for others: {in_seconds(idle[d])}, {idle[d] / total * 100:.3g} % of the step\n", ""))
+        found.append(
+            (
+                f"  {facts['devices'][d]} waits longest for others: {in_seconds(idle[d])}, {idle[d] / total * 100:.3g} % of the step\n",
+                "",
+            )
+        )
     return [*found, ("\n", "")]
 
 
@@ -197,15 +248,28 @@ def _memory(facts: Facts) -> list[Piece]:
         found.append(("  nobody is near the limit\n", ""))
     d = order[0]
     largest = ", ".join(f"{name} {in_bytes(size)}" for name, size in facts["holders"])
-    found.append((f"  fullest: {facts['devices'][d]} with {in_bytes(facts['memory'][d])} of {in_bytes(facts['capacity'][d])} ({used[d] * 100:.2g} %); its largest: {largest}\n", ""))
+    found.append(
+        (
+            f"  fullest: {facts['devices'][d]} with {in_bytes(facts['memory'][d])} of {in_bytes(facts['capacity'][d])} ({used[d] * 100:.2g} %); its largest: {largest}\n",
+            "",
+        )
+    )
     return [*found, ("\n", "")]
 
 
 def _prices(facts: Facts) -> list[Piece]:
     if facts["guessed"]:
-        return [("Prices are guessed from this machine's cores and memory; ", "warning"), ("hapdsl profile measures them.\n", "")]
+        return [
+            ("Prices are guessed from this machine's cores and memory; ", "warning"),
+            ("hapdsl profile measures them.\n", ""),
+        ]
     if facts["measured"]:
         named = facts["measured"]
         more = f" and {len(named) - 6} more" if len(named) > 6 else ""
-        return [(f"Prices are measured where curves are there ({', '.join(named[:6])}{more}); the rest is computed from the cluster's figures.\n", "")]
+        return [
+            (
+                f"Prices are measured where curves are there ({', '.join(named[:6])}{more}); the rest is computed from the cluster's figures.\n",
+                "",
+            )
+        ]
     return [("Prices are computed from the figures that the cluster's text states; nothing was measured.\n", "")]

@@ -35,7 +35,9 @@ def _predicted(opened: Opened, kind: str) -> Object:
     starts, ends = times(program, cost, kind)
     groups: dict[bytes, list[int]] = {}
     for d in range(program.layout.devices):
-        key = np.concatenate([starts[:, d], ends[:, d], cost.memory.live[:, d].astype(float), cost.capacity_bytes[d : d + 1]])
+        key = np.concatenate(
+            [starts[:, d], ends[:, d], cost.memory.live[:, d].astype(float), cost.capacity_bytes[d : d + 1]]
+        )
         groups.setdefault(key.tobytes(), []).append(d)
     rows = []
     for members in groups.values():
@@ -80,11 +82,17 @@ def measured(opened: Opened, path: Path) -> Object:
     steps = [int(e["args"].get("step", 0)) for e in own]
     if not own or (name and name != program.name) or any(not 0 <= e["args"]["instruction"] < count for e in own):
         whose = f" (it is of '{name}')" if name and name != program.name else ""
-        raise error("HAP821", f"{path.name} is no trace of '{program.name}'{whose}", help=f"hapdsl run FILE --trace {path.name} writes one")
+        raise error(
+            "HAP821",
+            f"{path.name} is no trace of '{program.name}'{whose}",
+            help=f"hapdsl run FILE --trace {path.name} writes one",
+        )
     last = [e for e, s in zip(own, steps, strict=True) if s == max(steps)]
     operations = {_operation(e) for e in last if not str(e.get("name", "")).startswith("wait for")}
     if any(program.instructions[k].op != op for k, op in operations):
-        raise error("HAP821", f"{path.name} is a trace of another text of '{program.name}'", help="run the program as it is now")
+        raise error(
+            "HAP821", f"{path.name} is a trace of another text of '{program.name}'", help="run the program as it is now"
+        )
     begin = min(float(e["ts"]) for e in last)
     pids = sorted({int(e["pid"]) for e in last})
     rows = []
@@ -98,14 +106,30 @@ def measured(opened: Opened, path: Path) -> Object:
             seconds = float(e.get("dur", 0.0)) * 1e-6
             bars[int(program.instructions[k].is_collective)].append([start, start + seconds, k])
             took.setdefault(k, {})[pid] = took.get(k, {}).get(pid, 0.0) + seconds
-        rows.append({"devices": [_device(events, pid, wanted, opened)], "compute": sorted(bars[0]), "communication": sorted(bars[1]), "memory": [], "capacity": 1e30, "peak": 0})
+        rows.append(
+            {
+                "devices": [_device(events, pid, wanted, opened)],
+                "compute": sorted(bars[0]),
+                "communication": sorted(bars[1]),
+                "memory": [],
+                "capacity": 1e30,
+                "peak": 0,
+            }
+        )
     slowest = {str(k): max(by.values()) for k, by in took.items()}
     total = max((float(e["ts"]) + float(e.get("dur", 0.0)) - begin) * 1e-6 for e in last)
     lines: dict[str, float] = {}
     for number, seconds in slowest.items():
         line = str(program.instructions[int(number)].span.line)
         lines[line] = lines.get(line, 0.0) + seconds
-    return {"total": total, "rows": rows, "took": slowest, "lines": lines, "file": path.name, "was_measured": bool(said.get("measured"))}
+    return {
+        "total": total,
+        "rows": rows,
+        "took": slowest,
+        "lines": lines,
+        "file": path.name,
+        "was_measured": bool(said.get("measured")),
+    }
 
 
 def _operation(event: Object) -> tuple[int, str]:
@@ -113,7 +137,14 @@ def _operation(event: Object) -> tuple[int, str]:
 
 
 def _device(events: list[Object], pid: int, wanted: dict[str, str], opened: Opened) -> str:
-    said = next((e["args"]["name"] for e in events if e.get("ph") == "M" and e.get("name") == "process_name" and e.get("pid") == pid), None)
+    said = next(
+        (
+            e["args"]["name"]
+            for e in events
+            if e.get("ph") == "M" and e.get("name") == "process_name" and e.get("pid") == pid
+        ),
+        None,
+    )
     return str(said or (opened.cluster.devices[pid].name if pid < len(opened.cluster) else f"process {pid}"))
 
 
@@ -126,7 +157,9 @@ def _events(path: Path) -> tuple[list[Object], str, Object]:
     except OSError as problem:
         raise error("HAP120", f"{path} can't be read: {problem.strerror or problem}") from None
     except ValueError:
-        raise error("HAP821", f"{path.name} holds no JSON", help="hapdsl run FILE --trace OUT.json writes a trace") from None
+        raise error(
+            "HAP821", f"{path.name} holds no JSON", help="hapdsl run FILE --trace OUT.json writes a trace"
+        ) from None
     events = found.get("traceEvents") if isinstance(found, dict) else found
     if not isinstance(events, list) or not all(isinstance(e, dict) for e in events):
         raise error("HAP821", f"{path.name} is no trace", help="hapdsl run FILE --trace OUT.json writes one")

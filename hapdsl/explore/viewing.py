@@ -84,7 +84,9 @@ class Viewing(Filing):
         if isinstance(self.screen, Question):
             return
         names = ", ".join(d.title for d in unsaved)
-        self.push_screen(Question(f"Not saved: {names}", [("y", "quit without saving"), ("n", "stay")]), self._quit_answered)
+        self.push_screen(
+            Question(f"Not saved: {names}", [("y", "quit without saving"), ("n", "stay")]), self._quit_answered
+        )
 
     def _quit_answered(self, answer: str | None) -> None:
         if answer == "y":

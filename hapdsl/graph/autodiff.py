@@ -123,7 +123,9 @@ class _Backward:
         wanted = {node.instance.given[p].operand for p in targets}
         chosen: list[nodes.Rule] = []
         while wanted:
-            rule = max(node.instance.decl.grads, key=lambda r: (len(wanted & {*r.targets}), -len(r.targets)), default=None)
+            rule = max(
+                node.instance.decl.grads, key=lambda r: (len(wanted & {*r.targets}), -len(r.targets)), default=None
+            )
             if rule is None or not wanted & {*rule.targets}:
                 break
             chosen.append(rule)
@@ -171,12 +173,12 @@ class _Backward:
         call = nodes.Call(expr.function, args, span=expr.span)
 
         def is_tensor(e: nodes.Expr) -> bool:
-            return (isinstance(e, nodes.Name) and e.id in tensors) or (isinstance(e, nodes.Call) and e.function in self.ops)
+            return (isinstance(e, nodes.Name) and e.id in tensors) or (
+                isinstance(e, nodes.Call) and e.function in self.ops
+            )
 
         bound = bind_call(decl, call, is_tensor)
-        inputs = [
-            self.expression(e, node, [self.temporary(names[0], e)], position)[0] for _, e in bound.operands
-        ]
+        inputs = [self.expression(e, node, [self.temporary(names[0], e)], position)[0] for _, e in bound.operands]
         numbers, functions = self.numbers(node, position)
         attributes = {n: evaluate(e, numbers, functions) for n, e in bound.attributes.items()}
         return self.emit(expr.function, inputs, attributes, node, names, [o for o, _ in bound.operands])
@@ -257,7 +259,10 @@ class _Backward:
         if value.shape == tensor.shape:
             return value
         extra = len(value.shape) - len(tensor.shape)
-        dims = [*range(extra), *(extra + d for d, n in enumerate(tensor.shape) if n == 1 and value.shape[extra + d] > 1)]
+        dims = [
+            *range(extra),
+            *(extra + d for d, n in enumerate(tensor.shape) if n == 1 and value.shape[extra + d] > 1),
+        ]
         if value.name == name:
             value.name = f"{name}.full"
         summed = self.emit("sum", [value], {"dims": dims}, node, [name])[0]
@@ -283,4 +288,15 @@ class _Backward:
         self, op: str, inputs: list[Draft], attributes: Mapping[str, Any], node: DraftNode, names: list[str],
         operands: list[str] | None = None,
     ) -> list[Draft]:  # fmt: skip
-        return emit(self.drafts, self.ops[op], inputs, attributes, names, "backward", node.path, node.repeat, node.span, operands)
+        return emit(
+            self.drafts,
+            self.ops[op],
+            inputs,
+            attributes,
+            names,
+            "backward",
+            node.path,
+            node.repeat,
+            node.span,
+            operands,
+        )

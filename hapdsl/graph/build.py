@@ -26,7 +26,9 @@ def operators(declared: Mapping[str, nodes.Op]) -> dict[str, OpDecl]:
     known = standard()
     for name, op in declared.items():
         if name in known:
-            raise error("HAP316", f"operator '{name}' is part of the standard theory", op.span, "give yours another name")
+            raise error(
+                "HAP316", f"operator '{name}' is part of the standard theory", op.span, "give yours another name"
+            )
     return {**known, **declare_all(declared.values())}
 
 
@@ -70,15 +72,24 @@ def _finish(
     made = {id(t) for n in drafts.nodes for t in n.outputs}
     drafts.tensors = [t for t in drafts.tensors if t.kind != "value" or id(t) in made]
     olds = {id(t): t for t in drafts.tensors}
-    found = classes(drafts.tensors, drafts.nodes, drafts.repeats, drafts.parameters, [(olds[k], new) for k, new in updates.items()])
+    found = classes(
+        drafts.tensors, drafts.nodes, drafts.repeats, drafts.parameters, [(olds[k], new) for k, new in updates.items()]
+    )
     of = {member: cls.name for cls in found.values() for member in cls.members}
     tensors: dict[str, Tensor] = {}
     for draft in drafts.tensors:
         if draft.name in tensors:
-            raise error("HAP214", f"two tensors are called '{draft.name}'", draft.span, "rename one, or the `def` it stands in")
+            raise error(
+                "HAP214", f"two tensors are called '{draft.name}'", draft.span, "rename one, or the `def` it stands in"
+            )
         own = tuple(of.get((draft.name, d)) for d in range(len(draft.shape)))
         if math.prod(draft.shape) > MOST:
-            raise error("HAP236", f"'{draft.name}' would have {math.prod(draft.shape):.0e} elements", draft.span, "lower the model's sizes")
+            raise error(
+                "HAP236",
+                f"'{draft.name}' would have {math.prod(draft.shape):.0e} elements",
+                draft.span,
+                "lower the model's sizes",
+            )
         tensors[draft.name] = Tensor(draft.name, draft.shape, draft.dtype, draft.kind, own, draft.init, draft.span)
     names = {id(t): t.name for t in drafts.tensors}
     return TrainingGraph(
@@ -87,7 +98,13 @@ def _finish(
         tensors=tensors,
         nodes=[
             Node(
-                n.instance, tuple(t.name for t in n.inputs), tuple(t.name for t in n.outputs), n.section, n.path, n.repeat, n.span,
+                n.instance,
+                tuple(t.name for t in n.inputs),
+                tuple(t.name for t in n.outputs),
+                n.section,
+                n.path,
+                n.repeat,
+                n.span,
                 (turned.indices[id(n)], turned.count) if id(n) in turned.indices else None,
             )
             for n in drafts.nodes

@@ -44,7 +44,12 @@ def bind_call(decl: OpDecl, call: nodes.Call, is_tensor: Callable[[nodes.Expr], 
         elif is_tensor(arg.value):
             open_ = next((o for o in tensors.values() if o.variadic or o.name not in filled), None)
             if open_ is None:
-                raise error("HAP227", f"'{decl.name}' takes {len(tensors)} operands", arg.span, f"it takes: {', '.join(tensors)}")
+                raise error(
+                    "HAP227",
+                    f"'{decl.name}' takes {len(tensors)} operands",
+                    arg.span,
+                    f"it takes: {', '.join(tensors)}",
+                )
             filled.setdefault(open_.name, []).append(arg.value)
         else:
             name = next((a for a in decl.attributes if a not in attributes and a not in filled), None)
@@ -71,7 +76,12 @@ def bind_parameters(definition: nodes.Def, call: nodes.Call) -> dict[str, nodes.
     for arg in call.args:
         name = arg.name or next((f for f in in_order if f not in found), None)
         if name is None or name not in formals:
-            raise error("HAP218", f"def '{definition.name}' has no parameter for this", arg.span, f"it has: {', '.join(formals) or 'none'}")
+            raise error(
+                "HAP218",
+                f"def '{definition.name}' has no parameter for this",
+                arg.span,
+                f"it has: {', '.join(formals) or 'none'}",
+            )
         if name in found:
             raise error("HAP218", f"parameter '{name}' is given twice", arg.span)
         found[name] = arg.value

@@ -55,7 +55,9 @@ def classes(
     return found
 
 
-def _tie_operators(nodes: Sequence[DraftNode], extents: Mapping[Dim, int], lengths: dict[Dim, int], ties: UnionFind) -> None:
+def _tie_operators(
+    nodes: Sequence[DraftNode], extents: Mapping[Dim, int], lengths: dict[Dim, int], ties: UnionFind
+) -> None:
     for node in nodes:
         instance = node.instance
         sides = [*zip(node.inputs, instance.operands, strict=True), *zip(node.outputs, instance.results, strict=True)]

@@ -19,7 +19,12 @@ from hapdsl.theory.ops import OpDecl
 
 
 def clipped(
-    drafts: Drafts, ops: Mapping[str, OpDecl], trained: Sequence[Draft], gradients: Mapping[int, Draft], limit: float, span: Span
+    drafts: Drafts,
+    ops: Mapping[str, OpDecl],
+    trained: Sequence[Draft],
+    gradients: Mapping[int, Draft],
+    limit: float,
+    span: Span,
 ) -> dict[int, Draft]:
     """The gradients (by id of their parameter) times min(1, limit / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ has it."""
     total = _Norm(drafts, ops, gradients, span).over(trained, 0, None)
@@ -28,7 +33,8 @@ def clipped(
     factor = _call(drafts, ops, "clip_factor", [norm], {"limit": limit}, "grad.factor", (), span)
     drafts.metrics.append(norm)
     return {
-        id(p): _call(drafts, ops, "clip", [gradients[id(p)], factor], {}, f"{p.name}.grad.clipped", p.repeat, span) for p in trained
+        id(p): _call(drafts, ops, "clip", [gradients[id(p)], factor], {}, f"{p.name}.grad.clipped", p.repeat, span)
+        for p in trained
     }
 
 
@@ -45,7 +51,9 @@ class _Norm:
     def __init__(self, drafts: Drafts, ops: Mapping[str, OpDecl], gradients: Mapping[int, Draft], span: Span) -> None:
         self.drafts, self.ops, self.gradients, self.span = drafts, ops, gradients, span
 
-    def over(self, params: Sequence[Draft], depth: int, total: Draft | None, name: str = "grad.squares") -> Draft | None:
+    def over(
+        self, params: Sequence[Draft], depth: int, total: Draft | None, name: str = "grad.squares"
+    ) -> Draft | None:
         """The total after `params`, which stand in the same `depth` outer turns; the last sum of it is called `name`.
 
         Those that stand in no further repeat come first.
@@ -60,11 +68,15 @@ class _Norm:
             total = self.turns(path, own, depth, total, name if k == len(runs) - 1 else None)
         return total
 
-    def turns(self, path: str, params: Sequence[Draft], depth: int, total: Draft | None, name: str | None) -> Draft | None:
+    def turns(
+        self, path: str, params: Sequence[Draft], depth: int, total: Draft | None, name: str | None
+    ) -> Draft | None:
         outer, _, variable = path.rpartition(".")
         carried = f"grad.squares.{variable}"
         after = f"{outer}.{carried}" if outer else carried
-        if total is not None and len(total.repeat) == depth and total.name.endswith(".squares.sum"):  # only the repeat goes on with it
+        if (
+            total is not None and len(total.repeat) == depth and total.name.endswith(".squares.sum")
+        ):  # only the repeat goes on with it
             total.name = f"{path}.0.{carried}"
         elif total is not None:
             self.drafts.aliases[f"{path}.0.{carried}"] = total

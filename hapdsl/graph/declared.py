@@ -24,7 +24,17 @@ def master_of(statement: nodes.Declare, dtype: str, scope: Scope) -> str | None:
         return None
     found = dtype_of(statement.master, statement.span, scope)
     if statement.kind != "param":
-        raise error("HAP235", f"{statement.kind} '{statement.names[0]}' isn't trained, so it has no master copy", statement.span, "take `master …` away")
+        raise error(
+            "HAP235",
+            f"{statement.kind} '{statement.names[0]}' isn't trained, so it has no master copy",
+            statement.span,
+            "take `master …` away",
+        )
     if dtype not in FLOATS or found not in FLOATS or DTYPE_BYTES[found] < DTYPE_BYTES[dtype]:
-        raise error("HAP235", f"the master copy of a {dtype} parameter can't be {found}", statement.span, "param w : bf16[…] master f32")
+        raise error(
+            "HAP235",
+            f"the master copy of a {dtype} parameter can't be {found}",
+            statement.span,
+            "param w : bf16[…] master f32",
+        )
     return None if found == dtype else found

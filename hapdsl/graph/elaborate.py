@@ -30,7 +30,11 @@ MAX_CALLS = 400_000
 
 
 def elaborate(
-    model: nodes.Model, defs: Mapping[str, nodes.Def], ops: Mapping[str, OpDecl], settings: Mapping[str, Any], training: bool = True
+    model: nodes.Model,
+    defs: Mapping[str, nodes.Def],
+    ops: Mapping[str, OpDecl],
+    settings: Mapping[str, Any],
+    training: bool = True,
 ) -> Drafts:
     """Expand `model` with its parameters overridden by `settings`, for training or for evaluation.
 
@@ -107,7 +111,9 @@ class _Elaborator:
         master = master_of(statement, dtype, scope)
         extents = [scope.extent(d) for d in statement.type.dims]
         if len(self.out.tensors) >= MAX_CALLS:
-            raise error("HAP223", f"the model has over {MAX_CALLS} tensors", statement.span, "lower the number of layers")
+            raise error(
+                "HAP223", f"the model has over {MAX_CALLS} tensors", statement.span, "lower the number of layers"
+            )
         init = initialiser(statement, scope)
         for name in statement.names:
             scope.claim(name, statement.span)
@@ -136,7 +142,12 @@ class _Elaborator:
         if statement.clip is not None:
             limit = scope.number(statement.clip).value
             if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
-                raise error("HAP233", f"the norm to clip to is a number above 0, this is {limit!r}", statement.clip.span, "clip 1.0")
+                raise error(
+                    "HAP233",
+                    f"the norm to clip to is a number above 0, this is {limit!r}",
+                    statement.clip.span,
+                    "clip 1.0",
+                )
             self.out.clip = float(limit)
 
     def optimizer(self, call: nodes.Call, scope: Scope, base: Optimizer | None = None) -> Optimizer:
@@ -147,7 +158,12 @@ class _Elaborator:
         for statement in model.body:
             if isinstance(statement, nodes.Group):
                 if self.out.optimizer is None:
-                    raise error("HAP232", "this model has a `group`, but no `train`", statement.span, "write: train loss with adamw(…)")
+                    raise error(
+                        "HAP232",
+                        "this model has a `group`, but no `train`",
+                        statement.span,
+                        "write: train loss with adamw(…)",
+                    )
                 own = self.optimizer(statement.optimizer, scope, self.out.optimizer)
                 self.out.groups.append(Group(statement.patterns, own, statement.span))
 
@@ -159,7 +175,10 @@ class _Elaborator:
         for target, buffer in zip(targets, kept, strict=True):
             if buffer is None:
                 scope.claim(target, statement.span)
-        paths = [f"{b.name}.new" if b is not None else scope.results.get(t, scope.prefix + t) for t, b in zip(targets, kept, strict=True)]
+        paths = [
+            f"{b.name}.new" if b is not None else scope.results.get(t, scope.prefix + t)
+            for t, b in zip(targets, kept, strict=True)
+        ]
         if not isinstance(statement.value, nodes.Call):
             value = self.tensor(statement.value, scope)
             values = [value]
@@ -182,7 +201,12 @@ class _Elaborator:
         if id(buffer) in self.out.renewed:
             raise error("HAP214", f"'{target}' is bound twice", statement.span, "a buffer has one value after the step")
         if value.shape != buffer.shape:
-            raise error("HAP234", f"'{target}' is {list(value.shape)}, the buffer is {list(buffer.shape)}", statement.span, "a buffer keeps its shape")
+            raise error(
+                "HAP234",
+                f"'{target}' is {list(value.shape)}, the buffer is {list(buffer.shape)}",
+                statement.span,
+                "a buffer keeps its shape",
+            )
         maker = next((n for n in reversed(self.out.nodes) if value in n.outputs), None)
         if maker is None or buffer not in maker.inputs or value.name != path or value.dtype != buffer.dtype:
             if value.name == path:
@@ -214,14 +238,23 @@ class _Elaborator:
             return self.expand(self.defs[call.function], call, scope, paths, label)
         if call.function in self.ops:
             if label is not None:
-                raise error("HAP220", f"'as {label}' names a call of a `def`; '{call.function}' is an operator", call.span)
+                raise error(
+                    "HAP220", f"'as {label}' names a call of a `def`; '{call.function}' is an operator", call.span
+                )
             return self.operate(self.ops[call.function], call, scope, paths)
         known = [*self.defs, *self.ops]
-        raise error("HAP221", f"there is no def or operator '{call.function}'", call.span, _closest(call.function, known))
+        raise error(
+            "HAP221", f"there is no def or operator '{call.function}'", call.span, _closest(call.function, known)
+        )
 
     def operate(self, decl: OpDecl, call: nodes.Call, scope: Scope, paths: list[str] | None) -> list[Draft]:
         if decl.states:
-            raise error("HAP222", f"'{decl.name}' is an update operator", call.span, "write: train loss with " + decl.name + "(…)")
+            raise error(
+                "HAP222",
+                f"'{decl.name}' is an update operator",
+                call.span,
+                "write: train loss with " + decl.name + "(…)",
+            )
         where = paths[0] if paths else scope.temporary(decl.name)
         bound = bind_call(decl, call, scope.is_tensor)
         inputs = [(o, self.tensor(e, scope)) for o, e in bound.operands]
@@ -253,7 +286,11 @@ class _Elaborator:
             if value is None or value.shape != instance.result_shapes[k]:
                 mode = "training" if self.training else "evaluation"
                 shown = "nothing" if value is None else f"{list(value.shape)}"
-                raise error("HAP319", f"{decl.name}: in {mode} {shown} stands for '{result.name}', which is {list(instance.result_shapes[k])}", span)
+                raise error(
+                    "HAP319",
+                    f"{decl.name}: in {mode} {shown} stands for '{result.name}', which is {list(instance.result_shapes[k])}",
+                    span,
+                )
             if paths is not None and value.name != paths[k]:
                 self.out.aliases[paths[k]] = value
             found.append(value)
@@ -280,7 +317,9 @@ class _Elaborator:
         if len(self.out.nodes) >= MAX_CALLS:
             raise error("HAP223", f"the model has over {MAX_CALLS} operator calls", span, "lower the number of layers")
         operands = [o for o, _ in inputs]
-        made = emit(self.out, decl, [t for _, t in inputs], attributes, names, "forward", where, scope.repeat, span, operands)
+        made = emit(
+            self.out, decl, [t for _, t in inputs], attributes, names, "forward", where, scope.repeat, span, operands
+        )
         for tensor in made:
             tensor.home = scope
         return made
@@ -370,7 +409,9 @@ class _Elaborator:
         for name in carried:
             value = scope.names[name]
             assert isinstance(value, Draft)
-            self.out.aliases[f"{path}.{count}.{name}"] = value  # what another turn would find, whatever it is called in the end
+            self.out.aliases[f"{path}.{count}.{name}"] = (
+                value  # what another turn would find, whatever it is called in the end
+            )
             if value.home is not None and value.name == scope.prefix + name:
                 value.home = scope  # made by the last turn, but it is this scope's now
 

@@ -43,7 +43,12 @@ def _arguments(call: nodes.Call, scope: Scope) -> dict[str, Any]:
     for place, arg in enumerate(call.args):
         name = arg.name or (known[place] if place < len(known) else "")
         if name not in known or name in arguments:
-            raise error("HAP212", f"{call.function} has no such argument", arg.span, f"it takes: {', '.join(known) or 'nothing'}")
+            raise error(
+                "HAP212",
+                f"{call.function} has no such argument",
+                arg.span,
+                f"it takes: {', '.join(known) or 'nothing'}",
+            )
         value = scope.number(arg.value).value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise error("HAP212", f"{name} must be a number, this is {value!r}", arg.span)

@@ -66,12 +66,16 @@ def read(
         name = arg.name or next(iter([*decl.attributes][place : place + 1]), "")
         if name not in decl.attributes or name in attributes or name in operands:
             again = name in attributes or name in operands
-            what = f"takes '{name}' once" if again else f"has no attribute '{name}'" if name else "has no more attributes"
+            what = (
+                f"takes '{name}' once" if again else f"has no attribute '{name}'" if name else "has no more attributes"
+            )
             raise error("HAP218", f"'{call.function}' {what}", arg.span, f"it has: {', '.join(decl.attributes)}")
         if name in scalars and is_tensor(arg.value):
             operands[name] = tensor(arg.value)
             if operands[name].shape:
-                raise error("HAP301", f"{decl.name}: '{name}' is {list(operands[name].shape)}, a scalar is needed", arg.span)
+                raise error(
+                    "HAP301", f"{decl.name}: '{name}' is {list(operands[name].shape)}, a scalar is needed", arg.span
+                )
         else:
             attributes[name] = scope.number(arg.value).value
     if base is not None and base.decl is decl:

@@ -88,7 +88,9 @@ class Scope:
         """A name is about to be bound here. Raises HapError: HAP213 a reserved one, HAP214 one that is bound already."""
         allowed(name, span)
         if name in self.once or (name in self.names and name not in self.results):
-            raise error("HAP214", f"'{name}' is bound twice", span, "names are bound once; give the second another name")
+            raise error(
+                "HAP214", f"'{name}' is bound twice", span, "names are bound once; give the second another name"
+            )
         self.once.add(name)
 
     def buffer(self, target: str) -> Draft | None:

@@ -132,7 +132,11 @@ class TrainingGraph:
     @property
     def batch_size(self) -> int | None:
         """Samples a step: the length of the batch's dim."""
-        dims = [t.shape[0] for t in self.of_kind("input") if t.classes and t.classes[0] is not None and t.classes[0] == self.batch]
+        dims = [
+            t.shape[0]
+            for t in self.of_kind("input")
+            if t.classes and t.classes[0] is not None and t.classes[0] == self.batch
+        ]
         return dims[0] if dims else None
 
     def times(self, section: str) -> int:
@@ -147,7 +151,9 @@ class TrainingGraph:
     def handed(self) -> dict[str, list[tuple[str, str]]]:
         """What repeats find or leave under other names: by turn ("layer.0." and, behind the last of twelve, "layer.12.") the tensor and what
         the turn calls it."""
-        found: dict[str, list[tuple[str, str]]] = {f"{path}.{n}.": [] for path, count in self.repeats.items() for n in (0, count)}
+        found: dict[str, list[tuple[str, str]]] = {
+            f"{path}.{n}.": [] for path, count in self.repeats.items() for n in (0, count)
+        }
         for alias, tensor in self.aliases.items():
             words = alias.split(".")
             for k in range(2, len(words)):

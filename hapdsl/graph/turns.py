@@ -47,7 +47,9 @@ def divide(drafts: Drafts, ops: Mapping[str, OpDecl], updates: dict[int, Draft],
 
 
 class _Division:
-    def __init__(self, drafts: Drafts, ops: Mapping[str, OpDecl], updates: dict[int, Draft], whole: TrainingGraph) -> None:
+    def __init__(
+        self, drafts: Drafts, ops: Mapping[str, OpDecl], updates: dict[int, Draft], whole: TrainingGraph
+    ) -> None:
         assert drafts.microbatch is not None
         self.drafts, self.ops, self.updates, self.whole = drafts, ops, updates, whole
         self.block = drafts.microbatch
@@ -106,7 +108,10 @@ class _Division:
                 node.section = "update"
                 self.after.append(node)
         self.loop = loop[::-1]
-        self.after = [*self.after[::-1], *(n for n in self.drafts.nodes if n.section == "update" and n not in self.after)]
+        self.after = [
+            *self.after[::-1],
+            *(n for n in self.drafts.nodes if n.section == "update" and n not in self.after),
+        ]
 
     # -- over turns: whole, a part, or a partial sum ------------------------------------
 
@@ -114,7 +119,11 @@ class _Division:
         """Of a tensor that `node` reads or makes, as far as its dims tell."""
         dims = self.batch.get(tensor.name, [])
         if len(dims) > 1:
-            self.fail(f"'{tensor.name}' has {len(dims)} dims of the batch, so each sample meets each other one", "samples must not mix in a microbatch", node)
+            self.fail(
+                f"'{tensor.name}' has {len(dims)} dims of the batch, so each sample meets each other one",
+                "samples must not mix in a microbatch",
+                node,
+            )
         return S(dims[0]) if dims else R
 
     def place(self, node: DraftNode) -> None:
@@ -131,7 +140,11 @@ class _Division:
         if found is None:
             cut = next((t for t, p in zip(node.inputs, given, strict=True) if p == R and t.name in self.batch), None)
             if cut is not None:
-                self.fail(f"'{cut.name}' is made of the whole batch outside this block, and read inside", "put the line that makes it into the block", node)
+                self.fail(
+                    f"'{cut.name}' is made of the whole batch outside this block, and read inside",
+                    "put the line that makes it into the block",
+                    node,
+                )
             self.fail(
                 f"'{node.outputs[0].name}' = {node.instance.decl.name}(…) needs the whole batch, or sums over it, before the turns end",
                 "put it outside the block; a count of labels is taken there from the whole input",
@@ -139,14 +152,17 @@ class _Division:
             )
         self.chosen[id(node)] = found
         node.inputs = [
-            self.share(t, node) if (p, q) == (R, P) else t for t, p, q in zip(node.inputs, given, found.inputs, strict=True)
+            self.share(t, node) if (p, q) == (R, P) else t
+            for t, p, q in zip(node.inputs, given, found.inputs, strict=True)
         ]
         self.places.update({id(t): p for t, p in zip(node.outputs, found.outputs, strict=True)})
 
     def loaded(self, tensor: Draft, node: DraftNode) -> Placement:
         place = self.placement(tensor, node)
         if place != R and tensor.kind != "input":
-            self.fail(f"{tensor.kind} '{tensor.name}' has a dim of the batch", "what is kept can't be taken in turns", tensor)
+            self.fail(
+                f"{tensor.kind} '{tensor.name}' has a dim of the batch", "what is kept can't be taken in turns", tensor
+            )
         return place
 
     def undivided(self, tensor: Draft) -> Draft:
@@ -207,7 +223,10 @@ class _Division:
         assert rule.index is not None
         return replace(
             instance,
-            given=tuple(Given(g.operand, self.part(g.shape, p), g.dtype) for g, p in zip(instance.given, rule.inputs, strict=True)),
+            given=tuple(
+                Given(g.operand, self.part(g.shape, p), g.dtype)
+                for g, p in zip(instance.given, rule.inputs, strict=True)
+            ),
             result_shapes=tuple(self.part(s, p) for s, p in zip(instance.result_shapes, rule.outputs, strict=True)),
             extents={**instance.extents, rule.index: instance.extents[rule.index] // self.block.count},
         )
@@ -235,7 +254,11 @@ class _Division:
                     continue
                 place = self.places[id(tensor)]
                 if place.kind == "S":
-                    self.fail(f"'{tensor.name}' has a part of the batch in each turn, and is read outside the block", "put the line that reads it into the block", node)
+                    self.fail(
+                        f"'{tensor.name}' has a part of the batch in each turn, and is read outside the block",
+                        "put the line that reads it into the block",
+                        node,
+                    )
                 if place == P and id(tensor) not in sums:
                     sums[id(tensor)] = self.sum(tensor, node.repeat, first)
                 node.inputs[k] = sums.get(id(tensor), tensor)

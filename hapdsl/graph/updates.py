@@ -27,7 +27,12 @@ def updates(
     assert drafts.optimizer is not None
     for param in trained:
         if id(param) not in gradients:
-            raise error("HAP229", f"the loss doesn't depend on param '{param.name}'", param.span, "declare it `frozen`, or use it")
+            raise error(
+                "HAP229",
+                f"the loss doesn't depend on param '{param.name}'",
+                param.span,
+                "declare it `frozen`, or use it",
+            )
     masters = {id(p): _master(drafts, p) for p in trained if p.master is not None}
     gradients = {id(p): _cast(drafts, ops, p, gradients[id(p)], masters.get(id(p))) for p in trained}
     if drafts.clip is not None:
@@ -49,7 +54,9 @@ def _master(drafts: Drafts, param: Draft) -> Draft:
     """The copy that is updated. It starts as the parameter itself, rounding and all."""
     assert param.master is not None
     start = ("copy", {"of": param.name, "init": param.init, "dtype": param.dtype})
-    made = Draft(f"{param.name}.master", param.shape, param.master, "state", param.symbols, start, param.span, param.repeat)
+    made = Draft(
+        f"{param.name}.master", param.shape, param.master, "state", param.symbols, start, param.span, param.repeat
+    )
     drafts.tensors.append(made)
     return made
 
@@ -60,14 +67,25 @@ def _cast(drafts: Drafts, ops: Mapping[str, OpDecl], param: Draft, gradient: Dra
         return gradient
     turns = drafts.microbatch is not None and drafts.microbatch.count > 1
     name, section = f"{master.name}.grad", "backward" if turns else "update"
-    return emit(drafts, ops["cast"], [gradient], {"to": master.dtype}, [name], section, param.name, param.repeat, param.span)[0]
+    return emit(
+        drafts, ops["cast"], [gradient], {"to": master.dtype}, [name], section, param.name, param.repeat, param.span
+    )[0]
 
 
 def _update(drafts: Drafts, param: Draft, target: Draft, gradient: Draft, optimizer: Optimizer) -> dict[int, Draft]:
     """The call that updates `target`: the parameter, or its master copy."""
     decl = optimizer.decl
     states = {
-        o.name: Draft(f"{param.name}.{o.name}", param.shape, target.dtype, "state", param.symbols, ("zeros", {}), param.span, param.repeat)
+        o.name: Draft(
+            f"{param.name}.{o.name}",
+            param.shape,
+            target.dtype,
+            "state",
+            param.symbols,
+            ("zeros", {}),
+            param.span,
+            param.repeat,
+        )
         for o in decl.states
     }
     drafts.tensors += states.values()

@@ -44,7 +44,12 @@ Handler = Callable[..., Any]  # (Builder, Node, *args, **kwargs) -> Value | tupl
 class Builder(Layouts):
     """One traced module under translation. `statements` and `declared` are those of the last pass."""
 
-    def __init__(self, traced: Traced, handlers: Callable[[str], Handler | None], symbols: Mapping[str, Sequence[Atom]] | None = None) -> None:
+    def __init__(
+        self,
+        traced: Traced,
+        handlers: Callable[[str], Handler | None],
+        symbols: Mapping[str, Sequence[Atom]] | None = None,
+    ) -> None:
         super().__init__()
         self.traced, self.handlers = traced, handlers
         self.constants = Constants(traced)
@@ -89,7 +94,9 @@ class Builder(Layouts):
         """Remember what a view looks at."""
         if str(node.target) in VIEWS and node.all_input_nodes:
             source = node.all_input_nodes[0]
-            apart = str(node.target) == GETITEM and source not in self.base  # outputs of one operator have memory of their own
+            apart = (
+                str(node.target) == GETITEM and source not in self.base
+            )  # outputs of one operator have memory of their own
             if not apart:
                 self.base[node] = self.base.get(source, source)
 
@@ -107,7 +114,9 @@ class Builder(Layouts):
     def declare(self, kind: str, name: str, dims: Layout, shape: tuple[int, ...], dtype: str) -> Value:
         dims = self.told_apart(name, dims)
         whole = kind == "input" or name in self.merged
-        stored = dims if whole else tuple((a,) for d in dims for a in (d or ())) if any(len(d) > 1 for d in dims) else dims
+        stored = (
+            dims if whole else tuple((a,) for d in dims for a in (d or ())) if any(len(d) > 1 for d in dims) else dims
+        )
         if name not in self.declared:
             self.declared[name] = Declared(kind, name, Tensor(name), stored, dtype, shape)
         return Value(self.declared[name].tensor, dims, stored, dtype)
@@ -117,7 +126,9 @@ class Builder(Layouts):
         seen: set[int] = set()
         found: list[Dim] = []
         for dim in dims:
-            own = tuple(self.atom((name, "second", id(root(a))), a.size, root(a)) if id(root(a)) in seen else a for a in dim)
+            own = tuple(
+                self.atom((name, "second", id(root(a))), a.size, root(a)) if id(root(a)) in seen else a for a in dim
+            )
             seen.update(id(root(a)) for a in dim)
             found.append(own)
         return tuple(found)
@@ -176,7 +187,9 @@ class Builder(Layouts):
             raise self.refuse(f"buffer {problem}, which has no values on the meta device,") from None
         dtype = self.dtype(tensor)
         self.tables[name] = tensor
-        return self.declare("frozen" if dtype in FLOATS else "buffer", name, resolved(x.dims), tuple(tensor.shape), dtype)
+        return self.declare(
+            "frozen" if dtype in FLOATS else "buffer", name, resolved(x.dims), tuple(tensor.shape), dtype
+        )
 
     def depends_on_parameters(self, x: Value) -> bool:
         """Is x a trained parameter, or made of one?"""
@@ -196,7 +209,9 @@ class Builder(Layouts):
     def buffer(self, x: Constant) -> Value:
         """A buffer of the module's that a step changes."""
         shape = x.shape
-        return self.declare("buffer", self.traced.names[x.node.name][1], resolved(x.dims), shape, self.dtype(x.node.meta["val"]))
+        return self.declare(
+            "buffer", self.traced.names[x.node.name][1], resolved(x.dims), shape, self.dtype(x.node.meta["val"])
+        )
 
     def update(self, held: Value, value: Value) -> None:
         """`value` is what the buffer is after a step."""
@@ -208,7 +223,12 @@ class Builder(Layouts):
         layer = layer_of(origin(node).path)
         dims = resolved(found.dims)
         crossing = any(layer_of(origin(u).path) != layer for u in node.users if u.op == "call_function")
-        if not crossing or found.tensor.statement is None or any(not d for d in dims) or same_layout(found.stored, dims):
+        if (
+            not crossing
+            or found.tensor.statement is None
+            or any(not d for d in dims)
+            or same_layout(found.stored, dims)
+        ):
             return found
         if {id(a) for a in found.atoms} != {id(a) for a in flat(dims)}:
             return found
@@ -277,7 +297,11 @@ def _whole(view: Node, owner: Node) -> bool:
     """Is the view all of its owner, as `x[:]` is?"""
     while view is not owner:
         source = view.args[0] if view.args else None
-        if str(view.target) != "aten.slice.Tensor" or not isinstance(source, Node) or view.meta["val"].shape != source.meta["val"].shape:
+        if (
+            str(view.target) != "aten.slice.Tensor"
+            or not isinstance(source, Node)
+            or view.meta["val"].shape != source.meta["val"].shape
+        ):
             return False
         view = source
     return True

@@ -16,7 +16,14 @@ from torch.fx import Graph, Node
 SKIPPED = {
     "aten.alias.default", "aten.contiguous.default", "aten.lift_fresh_copy.default", "aten.detach_.default", "aten.positive.default",
 }  # fmt: skip
-CASTS = {"aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten._to_copy.default", "aten.to.other", "aten.float.default"}
+CASTS = {
+    "aten.to.dtype",
+    "aten.to.dtype_layout",
+    "aten.to.device",
+    "aten._to_copy.default",
+    "aten.to.other",
+    "aten.float.default",
+}
 COMMUTES = {"aten.add.Tensor", "aten.mul.Tensor"}
 
 
@@ -126,7 +133,9 @@ def _match(pattern: Any, value: Any, found: dict[str, Any]) -> bool:
                 return False
             for order in _orders(op, args):
                 attempt = dict(found)
-                if len(value.args) >= len(order) and all(_match(p, v, attempt) for p, v in zip(order, value.args, strict=False)):
+                if len(value.args) >= len(order) and all(
+                    _match(p, v, attempt) for p, v in zip(order, value.args, strict=False)
+                ):
                     found.update(attempt)
                     return True
             return False

@@ -19,7 +19,10 @@ _NEVER = ("aten.dropout", "aten.rand", "aten.bernoulli", "aten.batch_norm")
 
 # A tensor of one number, in a shape that another has or that is given: nothing of its content is read.
 FILLS = {"zeros": 0, "ones": 1, "empty": 0, "full": None}
-SHAPED = tuple(f"aten.{n}.default" for n in ("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like"))
+SHAPED = tuple(
+    f"aten.{n}.default"
+    for n in ("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like")
+)
 
 
 class NoValue(Exception):

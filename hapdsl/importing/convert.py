@@ -34,7 +34,17 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.print import to_text
 
-assert on_chance and on_choices and on_experts and on_images and on_losses and on_masks and on_layout and on_matrices and on_numbers  # they fill the table of handlers
+assert (
+    on_chance
+    and on_choices
+    and on_experts
+    and on_images
+    and on_losses
+    and on_masks
+    and on_layout
+    and on_matrices
+    and on_numbers
+)  # they fill the table of handlers
 
 LOSSES: Mapping[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,
@@ -78,9 +88,13 @@ def import_module(
     given = examples.of(example)
     function = LOSSES.get(loss) if isinstance(loss, str) else loss
     if isinstance(loss, str) and function is None:
-        raise error("HAP878", f"there is no loss '{loss}'", help=f"known: {', '.join(LOSSES)}; or a loss of the module's own")
+        raise error(
+            "HAP878", f"there is no loss '{loss}'", help=f"known: {', '.join(LOSSES)}; or a loss of the module's own"
+        )
     if function is not None and target not in given.kwargs:
-        raise error("HAP872", f"the example has no '{target}' for the loss", help=f"add `{target} : i64[batch]` to --example")
+        raise error(
+            "HAP872", f"the example has no '{target}' for the loss", help=f"add `{target} : i64[batch]` to --example"
+        )
     arguments, called = examples.bound(given, module, target if function is not None else "")
     traced = trace(module, arguments, called, function, target)
     inputs = {own: node.meta["val"] for node in traced.graph.nodes if (own := _input(traced.names, node)) is not None}
@@ -101,14 +115,20 @@ def import_module(
     if found is not None and not any(d.kind == "param" for d in builder.declared.values()):
         outputs = [("loss", found), *outputs]  # nothing to train: the loss is an output like the others
         found = None
-    live = _live(builder.statements, [v for _, v in outputs] + ([found] if found is not None else []), found is not None)
+    live = _live(
+        builder.statements, [v for _, v in outputs] + ([found] if found is not None else []), found is not None
+    )
     if found is not None:
         _freeze(builder, live, found)
     symbols = Symbols({n: (a,) for n, a in words.items()}, taken=[*builder.declared])
     find_parts(symbols, live, builder.declared)
     writer = Writer(builder, symbols, live, call if found is not None else None)
     read = {id(t) for s in live for t in s.operands}
-    unused = [own for kind, own in traced.names.values() if kind == "param" and not _is_trained(builder, own, read, found is not None)]
+    unused = [
+        own
+        for kind, own in traced.names.values()
+        if kind == "param" and not _is_trained(builder, own, read, found is not None)
+    ]
     model = writer.model(name, found, outputs, _note(note, unused))
     shapes = {d.name: d.shape for d in builder.declared.values() if d.kind != "input" and id(d.tensor) in read}
     tables = {n: t for n, t in builder.tables.items() if n in shapes}

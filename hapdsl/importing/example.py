@@ -1,6 +1,6 @@
 """What a module is called with: tensors by name, shapes with symbols.
 
-    "input_ids : i64[batch = 8, seq = 128]; labels : i64[batch, seq]; use_cache = false"
+"input_ids : i64[batch = 8, seq = 128]; labels : i64[batch, seq]; use_cache = false"
 """
 
 from __future__ import annotations
@@ -119,7 +119,11 @@ def bound(example: Example, module: nn.Module, target: str = "") -> tuple[dict[s
         else:
             known = ", ".join([*plain, *words])
             raise error("HAP872", f"forward has no argument '{name}'", help=f"it has: {known or 'none'}")
-    missing = [p.name for p in declared if p.name not in found and p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    missing = [
+        p.name
+        for p in declared
+        if p.name not in found and p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
     if missing:
         raise error("HAP872", f"the example has no '{missing[0]}', which forward needs", help=FORM)
     order = list(example.kwargs)
@@ -162,7 +166,9 @@ def named_dims(example: Example, inputs: Mapping[str, Tensor]) -> dict[str, list
     return found
 
 
-def atoms(dims: Mapping[str, list[str | None]], inputs: Mapping[str, Tensor]) -> tuple[dict[str, list[Atom]], dict[str, Atom]]:
+def atoms(
+    dims: Mapping[str, list[str | None]], inputs: Mapping[str, Tensor]
+) -> tuple[dict[str, list[Atom]], dict[str, Atom]]:
     """An atom for each dim of each input, one for each symbol; and the symbols."""
     symbols: dict[str, Atom] = {}
     found: dict[str, list[Atom]] = {}
@@ -174,7 +180,9 @@ def atoms(dims: Mapping[str, list[str | None]], inputs: Mapping[str, Tensor]) ->
                 continue
             atom = symbols.setdefault(symbol, Atom(int(extent)))
             if atom.size != extent:
-                raise error("HAP872", f"dim '{symbol}' is {atom.size} in one input and {int(extent)} in '{name}'", help=FORM)
+                raise error(
+                    "HAP872", f"dim '{symbol}' is {atom.size} in one input and {int(extent)} in '{name}'", help=FORM
+                )
             row.append(atom)
         found[name] = row
     return found, symbols
@@ -185,7 +193,11 @@ def optimizer(text: str) -> nodes.Call:
     try:
         tree = parse(f"model m {{\n    train loss with {text}\n}}\n", "--optimizer")
     except HapError as problem:
-        raise error("HAP878", f"'{text}' is no optimizer: {problem.diagnostics[0].message}", help='--optimizer "adamw(lr = 0.0003)"') from None
+        raise error(
+            "HAP878",
+            f"'{text}' is no optimizer: {problem.diagnostics[0].message}",
+            help='--optimizer "adamw(lr = 0.0003)"',
+        ) from None
     model = tree.items[0]
     assert isinstance(model, nodes.Model)
     train = model.body[0]

@@ -37,16 +37,26 @@ def find(spec: str) -> Any:
     """What PACKAGE.MODULE:FACTORY names. Raises HapError HAP870."""
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
-        raise error("HAP870", f"'{spec}' doesn't name a factory", help="PACKAGE.MODULE:FACTORY, a function (or class) that returns an nn.Module")
+        raise error(
+            "HAP870",
+            f"'{spec}' doesn't name a factory",
+            help="PACKAGE.MODULE:FACTORY, a function (or class) that returns an nn.Module",
+        )
     if "" not in sys.path:
         sys.path.insert(0, "")  # as with `python -m`: modules beside the user
     try:
         found: Any = importlib.import_module(module)
     except Exception as problem:  # the user's own module may fail in any way; say which, without a traceback
-        raise error("HAP870", f"module '{module}' can't be imported: {type(problem).__name__}: {problem}", own_line(problem)) from None
+        raise error(
+            "HAP870", f"module '{module}' can't be imported: {type(problem).__name__}: {problem}", own_line(problem)
+        ) from None
     for part in name.split("."):
         if not hasattr(found, part):
-            raise error("HAP870", f"module '{module}' has no '{name}'", help="PACKAGE.MODULE:FACTORY, a function (or class) that returns an nn.Module")
+            raise error(
+                "HAP870",
+                f"module '{module}' has no '{name}'",
+                help="PACKAGE.MODULE:FACTORY, a function (or class) that returns an nn.Module",
+            )
         found = getattr(found, part)
     return found
 
@@ -80,5 +90,9 @@ def make(factory: Any, spec: str, weights: bool = False) -> nn.Module:
     except Exception as problem:  # as above
         raise error("HAP870", f"{spec} fails: {type(problem).__name__}: {problem}", own_line(problem)) from None
     if not isinstance(found, nn.Module):
-        raise error("HAP871", f"{spec} returns {type(found).__name__}, and no nn.Module", help="a factory takes no arguments and returns the module: def factory(): return Net(…)")
+        raise error(
+            "HAP871",
+            f"{spec} returns {type(found).__name__}, and no nn.Module",
+            help="a factory takes no arguments and returns the module: def factory(): return Net(…)",
+        )
     return found

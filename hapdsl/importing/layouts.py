@@ -116,13 +116,20 @@ class Layouts:
             raise self.refuse(f"{op} with one index for two dims of its result")
         result = Tensor()
         shapes = [v.stored for v in operands]
-        statement = Statement(op, [v.tensor for v in operands], attributes, result, self.origin, inner, shapes, stored, called=called)
+        statement = Statement(
+            op, [v.tensor for v in operands], attributes, result, self.origin, inner, shapes, stored, called=called
+        )
         result.statement = statement
         self.statements.append(statement)
         return Value(result, dims, stored, dtype or operands[0].dtype)
 
     def emit_many(
-        self, op: str, operands: Sequence[Value], made: Sequence[tuple[Layout, Layout]], words: tuple[str, ...], **attributes: Any
+        self,
+        op: str,
+        operands: Sequence[Value],
+        made: Sequence[tuple[Layout, Layout]],
+        words: tuple[str, ...],
+        **attributes: Any,
     ) -> list[Value]:
         """Write one statement with several results: (dims, stored) of each, and what they are called."""
         first = self.emit(op, operands, *made[0], **attributes)
@@ -214,7 +221,9 @@ class Layouts:
         Where two dims of the result run over one extent (an outer product of a vector with itself), each has an index of its own.
         """
         rank = max(len(v.dims) for v in values)
-        columns = [[v.dims[at] if (at := place - rank + len(v.dims)) >= 0 else () for v in values] for place in range(rank)]
+        columns = [
+            [v.dims[at] if (at := place - rank + len(v.dims)) >= 0 else () for v in values] for place in range(rank)
+        ]
         for column in columns:
             held = [d for d in column if leaves(d)]
             for other in held[1:]:
@@ -224,7 +233,9 @@ class Layouts:
         for place, column in enumerate(columns):
             found = [own for d in column if (own := leaves(d))]
             free = next((own for own in found if not used & {id(a) for a in own}), None)
-            chosen = free if free is not None else tuple(self.second(a, f"dim {place}") for a in found[0]) if found else ()
+            chosen = (
+                free if free is not None else tuple(self.second(a, f"dim {place}") for a in found[0]) if found else ()
+            )
             used |= {id(a) for a in chosen}
             out.append(chosen)
         return [self.renamed(v, out[rank - len(v.dims) :]) for v in values], tuple(out)

@@ -97,9 +97,16 @@ def find_parts(symbols: Symbols, statements: Sequence[Statement], declared: Mapp
             _name_dim(symbols, table.dims[1], "d")
         if s.op == "top_k_gate":
             _name_dim(symbols, s.shapes[0][2], "experts")
-        if s.op == "bmm" and len(s.shapes[0]) == 4 and any(a.twin for a in s.shapes[0][-1]) and len(s.shapes[1][-1]) == 1:
+        if (
+            s.op == "bmm"
+            and len(s.shapes[0]) == 4
+            and any(a.twin for a in s.shapes[0][-1])
+            and len(s.shapes[1][-1]) == 1
+        ):
             symbols.name(s.shapes[1][-1][0], "head_dim")
-        if s.op == "attention" or (s.op in ("bmm", "bmm_nt") and s.shapes[0][-1:] and not any(a.twin for a in s.shapes[0][-1])):
+        if s.op == "attention" or (
+            s.op in ("bmm", "bmm_nt") and s.shapes[0][-1:] and not any(a.twin for a in s.shapes[0][-1])
+        ):
             _name_heads(symbols, s)
     for s in statements:
         if s.op in ("layer_norm", "rms_norm") and (w := by_tensor.get(id(s.operands[1]))) is not None:
@@ -179,7 +186,9 @@ def notation(symbols: Symbols, spec: Notation) -> tuple[str, dict[int, str]]:
             keep.append(atom)
             own = symbols.of(atom) or ""
             start = {"head_dim": "e", "batch": "b", "kv_heads": "k"}.get(own, own[:1].lower())
-            options = ([start] if start.isalpha() else []) + [c for c in _LETTERS if c not in "bsdhekg"] + list(_LETTERS)
+            options = (
+                ([start] if start.isalpha() else []) + [c for c in _LETTERS if c not in "bsdhekg"] + list(_LETTERS)
+            )
             words[id(atom)] = next(c for c in options if c not in words.values())
         return words[id(atom)]
 
@@ -188,7 +197,9 @@ def notation(symbols: Symbols, spec: Notation) -> tuple[str, dict[int, str]]:
         return f"{','.join(terms)}->{''.join(word(d[0]) for d in spec.result)}", words
 
     def term(layout: Sequence[Dim]) -> str:
-        return " ".join("1" if not d else word(d[0]) if len(d) == 1 else f"({' '.join(word(a) for a in d)})" for d in layout)
+        return " ".join(
+            "1" if not d else word(d[0]) if len(d) == 1 else f"({' '.join(word(a) for a in d)})" for d in layout
+        )
 
     return f"{', '.join(term(o) for o in spec.operands)} -> {term(spec.result)}", words
 

@@ -294,6 +294,8 @@ def power_by(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
 
 
 @handles("aten.baddbmm.default", constants=True)
-def baddbmm(b: Builder, node: Node, x: Operand, left: Operand, right: Operand, *, beta: float = 1, alpha: float = 1) -> Value:
+def baddbmm(
+    b: Builder, node: Node, x: Operand, left: Operand, right: Operand, *, beta: float = 1, alpha: float = 1
+) -> Value:
     product = scaled(b, fresh(batched(b, fresh(as_value(b, left)), fresh(as_value(b, right)))), alpha)
     return product if beta == 0 else b.pointwise("add", [fresh(product), scaled(b, fresh(as_value(b, x)), beta)])

@@ -57,7 +57,9 @@ def call(b: Builder, node: Node, decl: OpDecl, args: Any, kwargs: Any) -> Value 
     made: list[tuple[Layout, Layout]] = []
     for k, dims in enumerate(instance.results):
         shape = instance.result_shapes[k]
-        laid = tuple(found[i[0]] if len(i) == 1 and i[0] in found else b.new_dim((k, d), shape[d]) for d, i in enumerate(dims))
+        laid = tuple(
+            found[i[0]] if len(i) == 1 and i[0] in found else b.new_dim((k, d), shape[d]) for d, i in enumerate(dims)
+        )
         made.append((laid, laid))
     _check(b, node, instance.result_shapes)
     if len(made) == 1:
@@ -68,6 +70,11 @@ def call(b: Builder, node: Node, decl: OpDecl, args: Any, kwargs: Any) -> Value 
 def _check(b: Builder, node: Node, shapes: tuple[tuple[int, ...], ...]) -> None:
     """The declaration and the function must agree on what comes out."""
     found = node.meta.get("val")
-    wanted = [tuple(t.shape) for t in (found if isinstance(found, tuple | list) else [found]) if isinstance(t, torch.Tensor)]
+    wanted = [
+        tuple(t.shape) for t in (found if isinstance(found, tuple | list) else [found]) if isinstance(t, torch.Tensor)
+    ]
     if wanted != [tuple(s) for s in shapes]:
-        raise b.refuse(f"{node.target}, which makes {wanted} where its declaration says {[list(s) for s in shapes]},", "mend the op's dims")
+        raise b.refuse(
+            f"{node.target}, which makes {wanted} where its declaration says {[list(s) for s in shapes]},",
+            "mend the op's dims",
+        )

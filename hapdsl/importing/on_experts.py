@@ -63,7 +63,9 @@ def step(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 @handles("aten.topk.default")
-def topk(b: Builder, node: Node, x: Value, k: int, d: int = -1, largest: bool = True, *_: Any, **__: Any) -> tuple[Way, Way]:
+def topk(
+    b: Builder, node: Node, x: Value, k: int, d: int = -1, largest: bool = True, *_: Any, **__: Any
+) -> tuple[Way, Way]:
     x = fresh(x)
     if d not in (-1, len(x.dims) - 1) or not largest or len(leaves(x.dims[0])) != 2 or len(x.dims) != 2:
         raise b.refuse("topk other than of gates [batch * positions, experts]")
@@ -179,7 +181,9 @@ def opened(b: Builder, gate: Gate) -> tuple[Value, Value]:
         wishes: dict[str, Any] = {"k": gate.k, "capacity": Extent((positions,))}
         if not gate.normalized:
             wishes["normalize"] = False
-        gate.combine, gate.dispatch = b.emit_many("top_k_gate", [gates], [(made, made), (made, made)], ("combine", "dispatch"), **wishes)
+        gate.combine, gate.dispatch = b.emit_many(
+            "top_k_gate", [gates], [(made, made), (made, made)], ("combine", "dispatch"), **wishes
+        )
     return gate.combine, gate.dispatch
 
 
@@ -196,7 +200,9 @@ def sent(b: Builder, x: Value, gate: Gate) -> Value:
     x = b.fits(replace(x, dims=(batch, positions, x.dims[-1])), (batch, positions, x.dims[-1]))
     stored: Layout = (batch, experts, slots, x.dims[-1])
     spec = Notation((dispatch.stored, x.stored), stored, letters=True)
-    return b.emit("einsum", [dispatch, x], ((*batch, *experts, *slots), x.dims[-1]), stored, x.dtype, called="sent", spec=spec)
+    return b.emit(
+        "einsum", [dispatch, x], ((*batch, *experts, *slots), x.dims[-1]), stored, x.dtype, called="sent", spec=spec
+    )
 
 
 def back(b: Builder, way: Way) -> Value:

@@ -55,16 +55,34 @@ def conv2d(
     x, k = b.logical(fresh(x)), b.logical(fresh(k))
     h, w = (b.new_dim(side, int(node.meta["val"].shape[2 + side]), True) for side in (0, 1))
     dims = (x.dims[0], k.dims[0], h, w)
-    made = b.emit("conv2d", [x, k], dims, dims, inner=True, **_set(stride=(s, 1), pad=(p, 0), groups=(groups, 1), dilation=(d, 1)))
+    made = b.emit(
+        "conv2d", [x, k], dims, dims, inner=True, **_set(stride=(s, 1), pad=(p, 0), groups=(groups, 1), dilation=(d, 1))
+    )
     return made if bias is None else _along_channels(b, made, fresh(bias))
 
 
 @handles("aten.conv1d.default", "aten.conv1d.padding")
-def conv1d(b: Builder, node: Node, x: Value, k: Value, bias: Value | None = None, stride: Any = 1, pad: Any = 0, dilation: Any = 1, groups: int = 1) -> Value:
+def conv1d(
+    b: Builder,
+    node: Node,
+    x: Value,
+    k: Value,
+    bias: Value | None = None,
+    stride: Any = 1,
+    pad: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Value:
     """As a convolution of images of one row; what is padded is padded before."""
     s, d = _one(b, stride, "a stride"), _one(b, dilation, "a dilation")
     reach = d * (size(k.dims[2]) - 1)
-    sides = [0, 0] if pad == "valid" else [reach // 2, reach - reach // 2] if pad == "same" else [_one(b, pad, "padding")] * 2
+    sides = (
+        [0, 0]
+        if pad == "valid"
+        else [reach // 2, reach - reach // 2]
+        if pad == "same"
+        else [_one(b, pad, "padding")] * 2
+    )
     x = padded(b, x, sides)
     if groups == 1:
         b.tie(x.dims[1], k.dims[1])
@@ -73,7 +91,14 @@ def conv1d(b: Builder, node: Node, x: Value, k: Value, bias: Value | None = None
     k = b.fits(replace(k, dims=(*k.dims[:2], (), k.dims[2])), (*k.dims[:2], (), k.dims[2]))
     long = b.new_dim(1, int(node.meta["val"].shape[2]), True)
     stored = (x.dims[0], k.dims[0], (), long)
-    made = b.emit("conv2d", [x, k], (x.dims[0], k.dims[0], long), stored, inner=True, **_set(stride=(s, 1), groups=(groups, 1), dilation=(d, 1)))
+    made = b.emit(
+        "conv2d",
+        [x, k],
+        (x.dims[0], k.dims[0], long),
+        stored,
+        inner=True,
+        **_set(stride=(s, 1), groups=(groups, 1), dilation=(d, 1)),
+    )
     if bias is None:
         return made
     b.tie(made.dims[1], bias.dims[0])
@@ -169,7 +194,11 @@ def adaptive(b: Builder, node: Node, x: Value, target: Any) -> Value:
     if out == [1, 1]:
         x = fresh(x)
         places = [k for k, d in enumerate(x.stored) if d and any(a in d for a in (*x.dims[2], *x.dims[3]))]
-        x = b.logical(x) if {id(a) for k in places for a in x.stored[k]} != {id(a) for d in x.dims[2:] for a in d} else x
+        x = (
+            b.logical(x)
+            if {id(a) for k in places for a in x.stored[k]} != {id(a) for d in x.dims[2:] for a in d}
+            else x
+        )
         places = [k for k, d in enumerate(x.stored) if d and any(a in d for a in (*x.dims[2], *x.dims[3]))]
         stored = tuple(d for k, d in enumerate(x.stored) if k not in places)
         return b.emit("mean", [x], (x.dims[0], x.dims[1], (), ()), stored, dims=places)
@@ -191,7 +220,10 @@ def adaptive_1d(b: Builder, node: Node, x: Value, target: Any) -> Value:
 def resized(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     """To the size that it has, which changes nothing: tables of positions for images of another size than they were made for."""
     if tuple(node.meta["val"].shape) != tuple(size(d) for d in x.dims):
-        raise b.refuse("interpolation to another size", "resize before training, as timm's img_size and transformers' image_size do")
+        raise b.refuse(
+            "interpolation to another size",
+            "resize before training, as timm's img_size and transformers' image_size do",
+        )
     return x
 
 
@@ -220,11 +252,15 @@ def batch_norm(
     stats: tuple[Dim, ...] = (channels,)
     if training:
         middle, square = b.emit_many("batch_norm_stats", [x], [(stats, stats), (stats, stats)], ("mean", "square"))
-        spread = b.emit("sub", [square, b.emit("mul", [middle, middle], stats, stats, inner=True)], stats, stats, inner=True)
+        spread = b.emit(
+            "sub", [square, b.emit("mul", [middle, middle], stats, stats, inner=True)], stats, stats, inner=True
+        )
         variance = b.emit("relu", [spread], stats, stats, called="var")
         counted = tuple(a for k, d in enumerate(x.dims) if k != 1 for a in d)
         used = [middle, variance]
-        for k, (held, now, weight_of) in enumerate(((mean, middle, momentum), (var, variance, Unbiased(momentum, counted)))):
+        for k, (held, now, weight_of) in enumerate(
+            ((mean, middle, momentum), (var, variance, Unbiased(momentum, counted)))
+        ):
             if isinstance(held, Constant) and held.node.op == "placeholder" and momentum is not None:
                 b.tie(channels, held.dims[0])
                 old = b.logical(fresh(b.buffer(held)))
@@ -247,7 +283,9 @@ def batch_norm(
 
 
 @handles("aten.group_norm.default")
-def group_norm(b: Builder, node: Node, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Value:
+def group_norm(
+    b: Builder, node: Node, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Value:
     if not isinstance(weight, Value) or not isinstance(bias, Value):
         raise b.refuse("a group norm without weight and bias")
     for other in (weight, bias):

@@ -32,11 +32,21 @@ def same(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
 def detach(b: Builder, node: Node, x: Value) -> Value:
     """What depends on no parameter passes no gradient anyway."""
     if x.dtype in FLOATS and b.depends_on_parameters(x):
-        raise b.refuse("detach() of what parameters make, whose gradient would have to stop here,", "make the parameters before it frozen (requires_grad = False), or take the tensor as an input")
+        raise b.refuse(
+            "detach() of what parameters make, whose gradient would have to stop here,",
+            "make the parameters before it frozen (requires_grad = False), or take the tensor as an input",
+        )
     return x
 
 
-@handles("aten.to.dtype", "aten.to.dtype_layout", "aten._to_copy.default", "aten.type_as.default", "aten.to.other", "aten.float.default")
+@handles(
+    "aten.to.dtype",
+    "aten.to.dtype_layout",
+    "aten._to_copy.default",
+    "aten.type_as.default",
+    "aten.to.other",
+    "aten.float.default",
+)
 def cast(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     dtype = b.dtype(node.meta["val"])
     return x if dtype == x.dtype else b.emit("cast", [x], x.dims, x.stored, dtype, to=dtype)
@@ -116,7 +126,9 @@ def expand(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     """Repeats without storing: an atom that the stored tensor lacks."""
     shape = _shape(node)
     own = (*((),) * (len(shape) - len(x.dims)), *x.dims)
-    dims = tuple(leaves(d) or (b.new_dim(k, n) if n > 1 else ()) for k, (d, n) in enumerate(zip(own, shape, strict=True)))
+    dims = tuple(
+        leaves(d) or (b.new_dim(k, n) if n > 1 else ()) for k, (d, n) in enumerate(zip(own, shape, strict=True))
+    )
     return replace(x, dims=dims)
 
 
@@ -169,7 +181,9 @@ def part(b: Builder, x: Value, dim: Dim, start: int, stop: int, result: Dim, dim
 
 
 @handles("aten.slice.Tensor")
-def slice_(b: Builder, node: Node, x: Value, d: int = 0, start: int | None = 0, end: int | None = None, step: int = 1) -> Value:
+def slice_(
+    b: Builder, node: Node, x: Value, d: int = 0, start: int | None = 0, end: int | None = None, step: int = 1
+) -> Value:
     x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
     d %= len(x.dims)
     extent = size(x.dims[d])
@@ -187,7 +201,9 @@ def _every(b: Builder, x: Value, d: int, start: int, stop: int, step: int) -> Va
     """Each so manieth element: one column of the dim seen as rows of `step`."""
     extent = size(x.dims[d])
     if extent % step or start >= step or stop <= extent - step + start:
-        raise b.refuse(f"a slice by steps of {step} of a dim of {extent}", "take steps that divide it, from beginning to end")
+        raise b.refuse(
+            f"a slice by steps of {step} of a dim of {extent}", "take steps that divide it, from beginning to end"
+        )
     rows, columns = b.new_dim("rows", extent // step), b.new_dim("columns", step)
     b.tie(x.dims[d], (*rows, *columns))
     x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
@@ -270,7 +286,9 @@ def stack(b: Builder, node: Node, values: Sequence[Value], d: int = 0) -> Value:
 
 
 @handles("aten.pad.default", "aten.constant_pad_nd.default")
-def pad(b: Builder, node: Node, x: Value, amounts: Sequence[int], *rest: Any, value: float | None = None, **__: Any) -> Value:
+def pad(
+    b: Builder, node: Node, x: Value, amounts: Sequence[int], *rest: Any, value: float | None = None, **__: Any
+) -> Value:
     numbers = [r for r in rest if isinstance(r, int | float)]
     fill = value if value is not None else numbers[0] if numbers else 0
     fill = int(fill) if x.dtype not in FLOATS else fill

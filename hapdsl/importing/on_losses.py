@@ -61,7 +61,9 @@ def _evenly(b: Builder, z: Value) -> Value:
 
 
 @handles("aten.nll_loss_nd.default", "aten.nll_loss.default")
-def nll_loss(b: Builder, node: Node, x: Value, label: Value, weight: Any = None, reduction: int = 1, ignore: int = -100) -> Value:
+def nll_loss(
+    b: Builder, node: Node, x: Value, label: Value, weight: Any = None, reduction: int = 1, ignore: int = -100
+) -> Value:
     """Of a log_softmax: a cross entropy, which takes the log_softmax again and changes nothing by it."""
     made = x.tensor.statement
     if made is None or made.op != "log_softmax":
@@ -142,4 +144,3 @@ def kl_div(b: Builder, node: Node, x: Value, target: Value, reduction: int = 1, 
     weight = b.emit("exp", [both[1]], dims, stored) if log_target else both[1]
     away = b.emit("sub", [known, both[0]], dims, stored, inner=True)
     return total(b, b.emit("mul", [weight, away], dims, stored), reduction, "kl_div")
-

@@ -29,10 +29,15 @@ class Causal(Followed):
         if name in ("aten.expand.default", "aten.to.dtype", "aten.contiguous.default", "aten.alias.default"):
             return self
         if name != "aten.scaled_dot_product_attention.default":
-            raise builder.refuse(f"{name} of a causal mask beside one that depends on the inputs", "pass it to scaled_dot_product_attention")
+            raise builder.refuse(
+                f"{name} of a causal mask beside one that depends on the inputs",
+                "pass it to scaled_dot_product_attention",
+            )
         q, k, v = args[:3]
         options = {**dict(zip(("attn_mask", "dropout_p", "is_causal"), args[3:], strict=False)), **kwargs}
-        return attention(builder, node, q, k, v, self.keys, options.get("dropout_p", 0.0), True, scale=options.get("scale"))
+        return attention(
+            builder, node, q, k, v, self.keys, options.get("dropout_p", 0.0), True, scale=options.get("scale")
+        )
 
 
 @handles("aten.__and__.Tensor", "aten.bitwise_and.Tensor", "aten.logical_and.default", constants=True)
@@ -60,7 +65,12 @@ def index(b: Builder, node: Node, x: Value, where: Sequence[Any]) -> Value:
     if len(given) == 1 and isinstance(where[given[0]], Constant) and (run := _run(where[given[0]])) is not None:
         part: Value = slice_(b, node, x, given[0], *run)
         return part
-    if len(where) == 2 and isinstance(where[0], Constant) and isinstance(where[1], Value) and where[0].positions() == (0, 0):
+    if (
+        len(where) == 2
+        and isinstance(where[0], Constant)
+        and isinstance(where[1], Value)
+        and where[0].positions() == (0, 0)
+    ):
         return one_of_each(b, x, where[0], where[1])
     rank = len(node.meta["val"].shape)
     dims: list[Dim] = [()] * rank

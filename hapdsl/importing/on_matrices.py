@@ -67,7 +67,9 @@ def contract(b: Builder, x: Value, w: Value, rows_at: int) -> Value:
     # the notation has a letter for each index, also where two of them run over one dim
     sums = {id(a) for a in summed}
     letters = tuple(b.second(a, "letter") if id(a) in sums else a for a in result)
-    word = {id(c): s for c, s in zip(columns, summed, strict=True)} | {id(r): t for r, t in zip(rows, letters, strict=True)}
+    word = {id(c): s for c, s in zip(columns, summed, strict=True)} | {
+        id(r): t for r, t in zip(rows, letters, strict=True)
+    }
     written = tuple((word[id(a)],) for a in w.atoms)
     spec = Notation((x.stored, written), (*own, *((a,) for a in letters)), letters=True)
     return b.emit("einsum", [x, w], dims, (*own, *((a,) for a in result)), inner=True, spec=spec)
@@ -129,7 +131,9 @@ def einsum(b: Builder, node: Node, spec: str, operands: Sequence[Value], **__: A
 
 
 @handles("aten.embedding.default", constants=True)
-def embedding(b: Builder, node: Node, table: Value, ids: Value | Constant, padding: int = -1, *_: Any, **__: Any) -> Value:
+def embedding(
+    b: Builder, node: Node, table: Value, ids: Value | Constant, padding: int = -1, *_: Any, **__: Any
+) -> Value:
     table = b.logical(fresh(table))
     width = table.dims[1]
     if isinstance(ids, Constant):
@@ -149,12 +153,16 @@ def constant_rows(b: Builder, table: Value, ids: Constant) -> Value:
     found = ids.positions()
     if found is None:
         ids_value = fresh(as_value(b, ids))
-        return b.emit("embedding", [ids_value, table], (*ids_value.dims, width), (*ids_value.stored, width), table.dtype)
+        return b.emit(
+            "embedding", [ids_value, table], (*ids_value.dims, width), (*ids_value.stored, width), table.dtype
+        )
     start, axis = found
     run = leaves(ids.dims[axis])
     if start == 0 and size(run) == size(rows):
         b.tie(run, rows)
-        return Value(table.tensor, (*ids.dims[:axis], leaves(run), *ids.dims[axis + 1 :], width), table.stored, table.dtype)
+        return Value(
+            table.tensor, (*ids.dims[:axis], leaves(run), *ids.dims[axis + 1 :], width), table.stored, table.dtype
+        )
     row = b.emit("slice", [table], (run, width), (run, width), dim=0, start=start, stop=Extent(run, start))
     return replace(row, dims=(*ids.dims[:axis], run, *ids.dims[axis + 1 :], width))
 
@@ -227,7 +235,9 @@ def rotary(b: Builder, node: Node, x: Value, cos: Any, sin: Any) -> Value:
     ids = {id(a) for d in x.dims[-2:] for a in d}
     rest = tuple(r for s in x.stored if (r := tuple(a for a in s if id(a) not in ids)) or not s)
     x = b.fits(x, (*rest, x.dims[-2], x.dims[-1]))
-    return b.emit("rotary", [x], x.dims, x.stored) if base == 10000 else b.emit("rotary", [x], x.dims, x.stored, base=base)
+    return (
+        b.emit("rotary", [x], x.dims, x.stored) if base == 10000 else b.emit("rotary", [x], x.dims, x.stored, base=base)
+    )
 
 
 def rotary_base(cos: Constant, sin: Constant) -> float | int | None:
@@ -241,7 +251,9 @@ def rotary_base(cos: Constant, sin: Constant) -> float | int | None:
     guess = float(torch.atan2(s[1, half - 1], c[1, half - 1])) ** (-half / (half - 1))
     base: float | int = float(f"{guess:.4g}")
     base = int(base) if base == int(base) else base
-    angles = torch.arange(positions).double()[:, None] * torch.tensor(float(base)).double() ** (-torch.arange(half).double() / half)
+    angles = torch.arange(positions).double()[:, None] * torch.tensor(float(base)).double() ** (
+        -torch.arange(half).double() / half
+    )
     angles = torch.cat([angles, angles], -1)
     near = torch.allclose(c, angles.cos(), atol=1e-4) and torch.allclose(s, angles.sin(), atol=1e-4)
     return base if near else None
@@ -265,7 +277,10 @@ def attention(
     enable_gqa: bool = False,
 ) -> Value:
     if len(q.dims) != 4 or enable_gqa:
-        raise b.refuse("attention other than [batch, heads, positions, elements]" if not enable_gqa else "enable_gqa", "repeat the heads of k and v")
+        raise b.refuse(
+            "attention other than [batch, heads, positions, elements]" if not enable_gqa else "enable_gqa",
+            "repeat the heads of k and v",
+        )
     for left, right, pairs in ((q, k, ((0, 0), (1, 1), (3, 3))), (k, v, ((0, 0), (1, 1), (2, 2)))):
         for i, j in pairs:
             if leaves(left.dims[i]) and leaves(right.dims[j]):
@@ -327,10 +342,14 @@ def written_out(
     scores = batched(b, q, replace(k, dims=(k.dims[0], k.dims[1], k.dims[3], k.dims[2])))
     by = factor / math.sqrt(size(q.dims[3]))
     if abs(by - 1) > 1e-6:
-        scores = b.emit("scale", [scores], scores.dims, scores.stored, by=Root(q.dims[3]) if abs(factor - 1) < 1e-6 else by)
+        scores = b.emit(
+            "scale", [scores], scores.dims, scores.stored, by=Root(q.dims[3]) if abs(factor - 1) < 1e-6 else by
+        )
     if isinstance(mask, Value | Constant):
         if not (mask.dtype in FLOATS if isinstance(mask, Value) else mask.tensor.dtype.is_floating_point):
-            raise b.refuse("attention with a mask of true and false other than of keys", "add a mask of 0 and -inf to the scores")
+            raise b.refuse(
+                "attention with a mask of true and false other than of keys", "add a mask of 0 and -inf to the scores"
+            )
         scores = add(b, node, scores, mask)
     if is_causal:
         scores = causal(b, scores)

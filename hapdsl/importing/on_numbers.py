@@ -31,7 +31,13 @@ def fresh(x: Value) -> Value:
 
 
 def scaled(b: Builder, x: Value, by: float) -> Value:
-    return x if by == 1 else b.emit("neg", [x], x.dims, x.stored) if by == -1 else b.emit("scale", [x], x.dims, x.stored, by=by)
+    return (
+        x
+        if by == 1
+        else b.emit("neg", [x], x.dims, x.stored)
+        if by == -1
+        else b.emit("scale", [x], x.dims, x.stored, by=by)
+    )
 
 
 def shifted(b: Builder, x: Value, by: float) -> Value:
@@ -136,7 +142,22 @@ def _plain(name: str, op: str) -> None:
     handles(name)(handler)
 
 
-for _op in ("neg", "exp", "log", "sqrt", "relu", "tanh", "sigmoid", "silu", "abs", "sin", "cos", "hardswish", "hardsigmoid", "sign"):
+for _op in (
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "relu",
+    "tanh",
+    "sigmoid",
+    "silu",
+    "abs",
+    "sin",
+    "cos",
+    "hardswish",
+    "hardsigmoid",
+    "sign",
+):
     _plain(f"aten.{_op}.default", _op)
 
 
@@ -147,7 +168,9 @@ def square(b: Builder, node: Node, x: Value) -> Value:
 
 
 @handles("aten.clamp.default", "aten.hardtanh.default", "aten.relu6.default", "aten.clamp_min.default")
-def clamp(b: Builder, node: Node, x: Value, low: float | None = None, high: float | None = None, **limits: Any) -> Value:
+def clamp(
+    b: Builder, node: Node, x: Value, low: float | None = None, high: float | None = None, **limits: Any
+) -> Value:
     op = str(node.target).split(".")[1].rstrip("_")
     low, high = limits.get("min", low), limits.get("max", high)
     if op == "hardtanh":
@@ -217,14 +240,26 @@ def reduced(b: Builder, op: str, x: Value, over: Sequence[int] | None, keep: boo
 
 
 @handles("aten.mean.dim", "aten.mean.default", "aten.sum.dim_IntList", "aten.sum.default", "aten.amax.default")
-def reduction(b: Builder, node: Node, x: Value, over: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+def reduction(
+    b: Builder, node: Node, x: Value, over: Sequence[int] | None = None, keep: bool = False, **_: Any
+) -> Value:
     op = {"mean": "mean", "sum": "sum", "amax": "max"}[str(node.target).split(".")[1]]
     return reduced(b, op, x, over, keep)
 
 
-@handles("aten.var.dim", "aten.var.correction", "aten.std.dim", "aten.std.correction", "aten.var.default", "aten.std.default")
+@handles(
+    "aten.var.dim", "aten.var.correction", "aten.std.dim", "aten.std.correction", "aten.var.default", "aten.std.default"
+)
 def variance(
-    b: Builder, node: Node, x: Value, over: Any = None, unbiased: bool = True, keep: bool = False, *, correction: float = 1, keepdim: bool = False
+    b: Builder,
+    node: Node,
+    x: Value,
+    over: Any = None,
+    unbiased: bool = True,
+    keep: bool = False,
+    *,
+    correction: float = 1,
+    keepdim: bool = False,
 ) -> Value:
     """The mean square of the distance to the mean, times n / (n - 1)."""
     name = str(node.target)
@@ -246,7 +281,9 @@ def variance(
 
 
 @handles("aten.linalg_vector_norm.default")
-def vector_norm(b: Builder, node: Node, x: Value, order: float = 2, over: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+def vector_norm(
+    b: Builder, node: Node, x: Value, order: float = 2, over: Sequence[int] | None = None, keep: bool = False, **_: Any
+) -> Value:
     if order != 2:
         raise b.refuse(f"a norm of order {order}")
     x = fresh(x)

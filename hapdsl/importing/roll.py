@@ -43,7 +43,9 @@ class Layer:
 Piece = Run | Rolled | Layer
 
 
-def roll(statements: Sequence[Statement], declared: Mapping[str, Declared], shown: Shown, outputs: set[int], scope: str = "") -> list[Piece]:
+def roll(
+    statements: Sequence[Statement], declared: Mapping[str, Declared], shown: Shown, outputs: set[int], scope: str = ""
+) -> list[Piece]:
     """Statements in pieces. A layer of a run that is no repeat is a piece by itself. Cost: linear in statements, times the depth of module paths."""
     pieces: list[Piece] = []
     for path, turns in _segments(statements, scope, True):
@@ -118,7 +120,9 @@ def _segments(
         yield None, [loose]
 
 
-def _turns(keyed: Sequence[tuple[tuple[str, int] | None, Statement]], start: int, trailing: bool) -> tuple[list[list[Statement]], int]:
+def _turns(
+    keyed: Sequence[tuple[tuple[str, int] | None, Statement]], start: int, trailing: bool
+) -> tuple[list[list[Statement]], int]:
     """The layers from a place on, and the place behind them."""
     assert keyed[start][0] is not None
     path = keyed[start][0][0]  # type: ignore[index]

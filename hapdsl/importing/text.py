@@ -34,7 +34,9 @@ LONGEST_NEST = 90  # characters of a call that is written inside another one
 class Writer:
     """Statements, declarations and symbols to the nodes of a model."""
 
-    def __init__(self, builder: Builder, symbols: Symbols, statements: list[Statement], optimizer: nodes.Call | None) -> None:
+    def __init__(
+        self, builder: Builder, symbols: Symbols, statements: list[Statement], optimizer: nodes.Call | None
+    ) -> None:
         self.builder, self.symbols, self.optimizer = builder, symbols, optimizer
         self.declared = builder.declared
         self.statements = statements
@@ -49,7 +51,9 @@ class Writer:
         self.defs: list[nodes.Def] = []
         self.layers: dict[str, defs.Layer] = {}
         self.calls: dict[str, tuple[str, list[nodes.Expr]]] = {}
-        self.roles = {id(t): w for s in statements if s.op == "attention" for t, w in zip(s.operands, "qkv", strict=False)}
+        self.roles = {
+            id(t): w for s in statements if s.op == "attention" for t, w in zip(s.operands, "qkv", strict=False)
+        }
         paths = [s.origin.path for s in statements]
         inner = {p.rpartition(".")[0] for p in paths}
         final = {s.origin.path: s for s in statements}
@@ -57,7 +61,9 @@ class Writer:
 
     # -- the whole -----------------------------------------------------------------------
 
-    def model(self, name: str, loss: Value | None, outputs: Sequence[tuple[str, Value]], note: Sequence[str]) -> nodes.Model:
+    def model(
+        self, name: str, loss: Value | None, outputs: Sequence[tuple[str, Value]], note: Sequence[str]
+    ) -> nodes.Model:
         kept = {id(v.tensor) for _, v in outputs} | ({id(loss.tensor)} if loss is not None else set())
         if loss is not None:
             self.names[id(loss.tensor)] = self.free("loss")
@@ -67,7 +73,9 @@ class Writer:
         pieces = self.define(roll(self.statements, self.declared, self.shown, kept), kept)
         self.count_turns(pieces)
         rolled = {f"{p.path}." for p in pieces if not isinstance(p, Run)}
-        top = [d for d in self.declared.values() if id(d.tensor) in self.readers and not d.name.startswith(tuple(rolled))]
+        top = [
+            d for d in self.declared.values() if id(d.tensor) in self.readers and not d.name.startswith(tuple(rolled))
+        ]
         body: list[nodes.Statement] = [*self.inputs(top), *self.declarations(top, "")]
         self.name_carried(pieces, kept)
         for piece in pieces:
@@ -85,7 +93,10 @@ class Writer:
         else:
             shown = [self.names[id(v.tensor)] for v in [*([loss] if loss else []), *(v for _, v in outputs)]]
             body.append(nodes.Output(tuple(dict.fromkeys(shown))))
-        parameters = (*self.symbols.parameters(), *(nodes.Parameter(n, nodes.Number(int(v))) for n, v in self.counts.items()))
+        parameters = (
+            *self.symbols.parameters(),
+            *(nodes.Parameter(n, nodes.Number(int(v))) for n, v in self.counts.items()),
+        )
         return nodes.Model(name, parameters, tuple(body), leading=tuple(note))
 
     # -- defs --------------------------------------------------------------------------------
@@ -168,7 +179,11 @@ class Writer:
             for before, after in piece.carried:
                 word = self.names.get(id(before))
                 loaded = before.statement is None
-                if word is None or loaded or self.readers.get(id(before), 0) > sum(t is before for s in piece.body for t in s.operands):
+                if (
+                    word is None
+                    or loaded
+                    or self.readers.get(id(before), 0) > sum(t is before for s in piece.body for t in s.operands)
+                ):
                     word = self.free("x")
                 if not loaded and id(before) not in self.names and id(before) not in kept:
                     self.names[id(before)] = word
@@ -199,7 +214,15 @@ class Writer:
                 continue
             once = self.readers.get(id(s.result), 0) == 1 == read_here.get(id(s.result), 0)
             plain = not any(id(t) in nested for t in s.operands)
-            if s.inner and once and plain and id(s.result) not in self.roles and id(s.result) in here and id(s.result) not in self.names and len(inline(call)) < LONGEST_NEST:
+            if (
+                s.inner
+                and once
+                and plain
+                and id(s.result) not in self.roles
+                and id(s.result) in here
+                and id(s.result) not in self.names
+                and len(inline(call)) < LONGEST_NEST
+            ):
                 nested[id(s.result)] = call
                 continue
             if id(s.result) not in self.names:
@@ -267,11 +290,15 @@ class Writer:
         return name
 
     def call(self, s: Statement, nested: Mapping[int, nodes.Expr], scope: str) -> nodes.Call:
-        args = [nodes.Arg(None, nested[id(t)] if id(t) in nested else nodes.Name(self.local(t, scope))) for t in s.operands]
+        args = [
+            nodes.Arg(None, nested[id(t)] if id(t) in nested else nodes.Name(self.local(t, scope))) for t in s.operands
+        ]
         positional, named = self.attributes(s)
         if s.op == "einsum":
             return nodes.Call(s.op, (*(nodes.Arg(None, p) for p in positional), *args))
-        return nodes.Call(s.op, (*args, *(nodes.Arg(None, p) for p in positional), *(nodes.Arg(k, v) for k, v in named.items())))
+        return nodes.Call(
+            s.op, (*args, *(nodes.Arg(None, p) for p in positional), *(nodes.Arg(k, v) for k, v in named.items()))
+        )
 
     def local(self, t: Tensor, scope: str) -> str:
         name = self.names[id(t)]
@@ -312,7 +339,11 @@ class Writer:
                 return nodes.Binary("/", nodes.Number(1), root) if under else root
             case Unbiased(factor=factor, dim=dim):
                 n = self.symbols.extent(dim)
-                less: nodes.Expr = nodes.Number(int(n.value) - 1) if isinstance(n, nodes.Number) else nodes.Binary("-", n, nodes.Number(1))
+                less: nodes.Expr = (
+                    nodes.Number(int(n.value) - 1)
+                    if isinstance(n, nodes.Number)
+                    else nodes.Binary("-", n, nodes.Number(1))
+                )
                 return nodes.Binary("/", nodes.Binary("*", nodes.Number(factor), n), less)
             case int() | float():
                 return nodes.Negate(nodes.Number(-value)) if value < 0 else nodes.Number(value)
@@ -345,7 +376,13 @@ class Writer:
             if d.kind == "input":
                 continue
             note = f"in the state_dict {list(d.shape)}" if d.reshaped else None
-            one = nodes.Declare(d.kind, (said(d.name[len(scope) :]),), self.type(d), _initial(d, d.name in self.builder.tables), trailing=note)
+            one = nodes.Declare(
+                d.kind,
+                (said(d.name[len(scope) :]),),
+                self.type(d),
+                _initial(d, d.name in self.builder.tables),
+                trailing=note,
+            )
             for k, other in enumerate(made):
                 names = (*other.names, *one.names)
                 if replace(other, names=one.names) == one and len(", ".join(names)) < LONGEST_ROW:

@@ -106,7 +106,10 @@ def trace(
         name, target_name = getattr(spec.arg, "name", ""), (spec.target or "").removeprefix(PREFIX)
         kind = spec.kind.name
         if kind == "PARAMETER":
-            names[name] = ("param" if parameters[spec.target or ""].requires_grad else "frozen", shared.get(spec.target or "", target_name))
+            names[name] = (
+                "param" if parameters[spec.target or ""].requires_grad else "frozen",
+                shared.get(spec.target or "", target_name),
+            )
         elif kind == "USER_INPUT":
             names[name] = ("input", next(words, name))
         elif kind in ("BUFFER", "CONSTANT_TENSOR"):
@@ -125,7 +128,9 @@ def _slots(module: nn.Module) -> tuple[Mapping[str, Tensor | None], ...]:
 def _allocating_nothing(module: nn.Module, arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The arguments for export. What is on the meta device stands there as a fake tensor of the CPU: meta tensors don't mix with
     the positions and masks that a forward pass makes, and fake ones hold no content either."""
-    held: list[tuple[Any, str, Tensor]] = [(slots, n, t) for m in module.modules() for slots in _slots(m) for n, t in slots.items() if t is not None]
+    held: list[tuple[Any, str, Tensor]] = [
+        (slots, n, t) for m in module.modules() for slots in _slots(m) for n, t in slots.items() if t is not None
+    ]
     on_meta = [entry for entry in held if entry[2].is_meta]
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     real = next((t.device for _, _, t in held if not t.is_meta), torch.device("cpu"))
@@ -143,7 +148,9 @@ def _allocating_nothing(module: nn.Module, arguments: Mapping[str, Any]) -> Iter
         for slots, name, tensor in on_meta:
             if id(tensor) not in fakes:
                 fake = given(tensor)
-                fakes[id(tensor)] = nn.Parameter(fake, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
+                fakes[id(tensor)] = (
+                    nn.Parameter(fake, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
+                )
             slots[name] = fakes[id(tensor)]
         yield {n: given(t) for n, t in arguments.items()}
     finally:
@@ -154,7 +161,9 @@ def _allocating_nothing(module: nn.Module, arguments: Mapping[str, Any]) -> Iter
 def _first_names(wrapped: nn.Module) -> dict[str, str]:
     """A tied parameter has several names; it is called after the first, as by `named_parameters`."""
     first: dict[int, str] = {}
-    return {n: first.setdefault(id(p), n).removeprefix(PREFIX) for n, p in wrapped.named_parameters(remove_duplicate=False)}
+    return {
+        n: first.setdefault(id(p), n).removeprefix(PREFIX) for n, p in wrapped.named_parameters(remove_duplicate=False)
+    }
 
 
 def _output_names(program: Any) -> list[str]:
@@ -165,7 +174,10 @@ def _output_names(program: Any) -> list[str]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Export's narration is not for users of hapdsl; what fails is raised all the same."""
-    loggers = [logging.getLogger(n) for n in ("torch", "torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")]
+    loggers = [
+        logging.getLogger(n)
+        for n in ("torch", "torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+    ]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
@@ -186,11 +198,21 @@ def _explained(problem: Exception) -> HapError:
     kind = type(problem).__name__
     if "DataDependent" in kind or "data-dependent" in words:
         message = "the forward pass branches on (or takes the size of) values that only exist when it runs"
-        return error("HAP873", message, span, "choose without looking at data: torch.where, a mask, or a switch set before the import")
+        return error(
+            "HAP873",
+            message,
+            span,
+            "choose without looking at data: torch.where, a mask, or a switch set before the import",
+        )
     if isinstance(problem, TypeError) and "forward()" in words:
         return error("HAP872", f"the example doesn't fit the module: {words}", span, "--example \"x : f32[8, 16]\", one entry for each argument of forward, by its name")  # fmt: skip
     if isinstance(problem, RuntimeError | ValueError | IndexError) and "export" not in words.lower():
-        return error("HAP872", f"the module can't be called with this example: {words}", span, "the shapes and dtypes of --example are those of one real batch")
+        return error(
+            "HAP872",
+            f"the module can't be called with this example: {words}",
+            span,
+            "the shapes and dtypes of --example are those of one real batch",
+        )
     return error("HAP873", f"torch.export can't follow the module: {kind}: {words}", span, "export the module by itself to see more: torch.export.export(module, args)")  # fmt: skip
 
 

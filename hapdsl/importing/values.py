@@ -149,4 +149,21 @@ def same_layout(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
     return len(a) == len(b) and all(same_atoms(x, y) for x, y in zip(a, b, strict=True))
 
 
-__all__ = ["Atom", "Declared", "Dim", "Either", "Extent", "Followed", "Layout", "Notation", "Root", "Sizes", "Statement", "Tensor", "Unbiased", "Value", "flat", "resolved"]
+__all__ = [
+    "Atom",
+    "Declared",
+    "Dim",
+    "Either",
+    "Extent",
+    "Followed",
+    "Layout",
+    "Notation",
+    "Root",
+    "Sizes",
+    "Statement",
+    "Tensor",
+    "Unbiased",
+    "Value",
+    "flat",
+    "resolved",
+]

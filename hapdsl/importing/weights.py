@@ -21,23 +21,35 @@ from hapdsl.lang.diagnostics import error
 from hapdsl.lang.files import write_file
 
 
-def from_module(graph: TrainingGraph, module: nn.Module, tables: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def from_module(
+    graph: TrainingGraph, module: nn.Module, tables: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
     """The graph's parameters and buffers from a module (copies). Raises HapError HAP879 for one that is missing or of another size."""
     own: dict[str, Tensor] = dict(module.named_buffers(remove_duplicate=False))
     own.update(module.named_parameters(remove_duplicate=False))
     own.update(tables or {})
-    return {t.name: _shaped(t.name, own.get(plain(t.name)), t.shape) for t in graph.of_kind("param", "frozen", "buffer")}
+    return {
+        t.name: _shaped(t.name, own.get(plain(t.name)), t.shape) for t in graph.of_kind("param", "frozen", "buffer")
+    }
 
 
-def from_state_dict(graph: TrainingGraph, state: Mapping[str, Tensor], tables: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def from_state_dict(
+    graph: TrainingGraph, state: Mapping[str, Tensor], tables: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
     """The same from a state_dict."""
     own = {**state, **(tables or {})}
-    return {t.name: _shaped(t.name, own.get(plain(t.name)), t.shape) for t in graph.of_kind("param", "frozen", "buffer")}
+    return {
+        t.name: _shaped(t.name, own.get(plain(t.name)), t.shape) for t in graph.of_kind("param", "frozen", "buffer")
+    }
 
 
 def from_tables(graph: TrainingGraph, tables: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The graph's tensors among the constants of a module."""
-    return {t.name: _shaped(t.name, tables[plain(t.name)], t.shape) for t in graph.of_kind("frozen", "buffer") if plain(t.name) in tables}
+    return {
+        t.name: _shaped(t.name, tables[plain(t.name)], t.shape)
+        for t in graph.of_kind("frozen", "buffer")
+        if plain(t.name) in tables
+    }
 
 
 def plain(name: str) -> str:
@@ -68,16 +80,27 @@ def load_tables(path: str | Path) -> dict[str, Tensor]:
 
 def _shaped(name: str, found: Tensor | None, shape: tuple[int, ...]) -> Tensor:
     if found is None:
-        raise error("HAP879", f"the module has no tensor '{name}'", help="the text was imported from another module, or its names were changed")
+        raise error(
+            "HAP879",
+            f"the module has no tensor '{name}'",
+            help="the text was imported from another module, or its names were changed",
+        )
     if found.numel() != torch.Size(shape).numel():
-        raise error("HAP879", f"'{name}' has shape {list(found.shape)}, which doesn't fit {list(shape)}", help="the module and the text have different sizes")
+        raise error(
+            "HAP879",
+            f"'{name}' has shape {list(found.shape)}, which doesn't fit {list(shape)}",
+            help="the module and the text have different sizes",
+        )
     return found.detach().clone().reshape(shape)
 
 
 @torch.no_grad()
 def into_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Put a graph's parameters and buffers back into the module. Raises HapError HAP879."""
-    own: dict[str, Tensor] = {**dict(module.named_buffers(remove_duplicate=False)), **dict(module.named_parameters(remove_duplicate=False))}
+    own: dict[str, Tensor] = {
+        **dict(module.named_buffers(remove_duplicate=False)),
+        **dict(module.named_parameters(remove_duplicate=False)),
+    }
     for name, tensor in tensors.items():
         held = own.get(plain(name))
         if held is not None:

@@ -33,7 +33,11 @@ def explain(code: str, operators: Iterable[str] = ()) -> str:
     key = code.strip().upper()
     if key not in CODES:
         close = difflib.get_close_matches(key, CODES, 3) or difflib.get_close_matches(code.strip(), list(operators), 3)
-        help = f"close to it: {', '.join(close)}" if close else "codes read like HAP101, operators are listed in docs/theory.md"
+        help = (
+            f"close to it: {', '.join(close)}"
+            if close
+            else "codes read like HAP101, operators are listed in docs/theory.md"
+        )
         raise error("HAP890", f"there is no code or operator {code.strip()[:20]}", help=help)
     found = CODES[key]
     parts = [f"{key}: {found.title}", "", found.text]

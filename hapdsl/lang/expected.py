@@ -146,7 +146,9 @@ def _not_finite(fault: Fault, literals: Collection[str]) -> Finding | None:
     """`nan GB/s`: read as a name, which no unit follows."""
     for word in (fault.found, *fault.words[-1:]):
         if fault.place == "cluster" and word.lower() in ("nan", "inf", "infinity"):
-            return Finding("HAP101", f"`{word}` is no quantity", "quantities are finite numbers with a unit: 14 TFLOP/s")
+            return Finding(
+                "HAP101", f"`{word}` is no quantity", "quantities are finite numbers with a unit: 14 TFLOP/s"
+            )
     return None
 
 

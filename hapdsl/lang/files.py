@@ -59,7 +59,9 @@ def _write(real: Path, raw: bytes) -> None:
     mode = real.stat().st_mode & 0o7777 if real.exists() else 0o666 & ~_umask()
     temporary = None
     try:
-        with tempfile.NamedTemporaryFile(dir=real.parent, prefix=f".{real.name}.", suffix=".tmp", delete=False) as stream:
+        with tempfile.NamedTemporaryFile(
+            dir=real.parent, prefix=f".{real.name}.", suffix=".tmp", delete=False
+        ) as stream:
             temporary = Path(stream.name)
             stream.write(raw)
         temporary.chmod(mode)

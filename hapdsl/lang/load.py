@@ -76,7 +76,12 @@ def load(path: str | Path) -> Bundle:
 
 def empty(file: str) -> HapError:
     """What is raised for a file without a block (HAP124)."""
-    return error("HAP124", f"{file} holds no block", Span(file, 1, 1, 1, 1), "a file holds def, op, model, device, cluster and program blocks")
+    return error(
+        "HAP124",
+        f"{file} holds no block",
+        Span(file, 1, 1, 1, 1),
+        "a file holds def, op, model, device, cluster and program blocks",
+    )
 
 
 def load_text(text: str, file: str = "<text>", folder: str | Path = ".", tree: nodes.File | None = None) -> Bundle:
@@ -110,7 +115,9 @@ class _Loader:
             return None
         return self.add(text, path, name, chain)
 
-    def add(self, text: str, path: Path, name: str, chain: tuple[Path, ...], tree: nodes.File | None = None) -> Source | None:
+    def add(
+        self, text: str, path: Path, name: str, chain: tuple[Path, ...], tree: nodes.File | None = None
+    ) -> Source | None:
         real = _real(path)
         self._done[real] = None
         try:
@@ -133,7 +140,12 @@ class _Loader:
                 "HAP130", f"there is no file {item.path} to import", item.span, _advice(item.path, importer)
             )
         elif len(chain) >= DEEPEST_IMPORTS:
-            self.report.add("HAP133", f"over {DEEPEST_IMPORTS} files import each other in a row", item.span, "import what is needed from one place")
+            self.report.add(
+                "HAP133",
+                f"over {DEEPEST_IMPORTS} files import each other in a row",
+                item.span,
+                "import what is needed from one place",
+            )
         elif (real := _real(target)) in chain:
             names = [p.name for p in chain[chain.index(real) :]] + [real.name]
             self.report.add("HAP131", f"these files import each other: {' -> '.join(names)}", item.span, "move what both need into a third file")  # fmt: skip

@@ -168,7 +168,9 @@ def _row(statement: n.Statement, pad: int) -> Row:
             return Row(f"network {_parts(parts, link)}")
         case n.Measured(kind=kind, points=points, device=device, skew=skew):
             shown = ", ".join(f"{inline(size)} = {inline(time)}" for size, time in points)
-            what = f"measured {kind}{f' on {device}' if device else ''}{f' at {number(skew)}' if skew is not None else ''}"
+            what = (
+                f"measured {kind}{f' on {device}' if device else ''}{f' at {number(skew)}' if skew is not None else ''}"
+            )
             return Row(f"{what} {{ {shown} }}" if points else f"{what} {{ }}")
         case n.Shares() | n.Ratio():
             return _dealt(statement)
@@ -193,7 +195,12 @@ def _op_statement(statement: n.Statement) -> str:
             return ", ".join(names)
         case n.Linear(operands=operands):
             return together(operands)
-        case n.Size(index=name, value=value) | n.At(index=name, value=value) | n.Order(output=name, value=value) | n.Reads(operand=name, value=value):
+        case (
+            n.Size(index=name, value=value)
+            | n.At(index=name, value=value)
+            | n.Order(output=name, value=value)
+            | n.Reads(operand=name, value=value)
+        ):
             return f"{name} = {inline(value)}"
         case n.Flops(value=value):
             return inline(value)

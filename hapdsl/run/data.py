@@ -60,11 +60,15 @@ def open_feed(spec: str, graph: TrainingGraph, seed: int = 0) -> Feed:
     if spec == "digits":
         return Samples(graph, match_digits(graph), seed, held_back=True)
     if spec.endswith((".npz", ".safetensors")):
-        return Samples(graph, fit(graph, read_npz(spec) if spec.endswith(".npz") else read_safetensors(spec), spec), seed)
+        return Samples(
+            graph, fit(graph, read_npz(spec) if spec.endswith(".npz") else read_safetensors(spec), spec), seed
+        )
     module, colon, factory = spec.partition(":")
     if colon and module and factory.isidentifier():
         return Made(graph, spec, module, factory)
-    raise error("HAP710", f"'{spec}' names no data", help="random, digits, FILE.npz, FILE.safetensors or MODULE:FACTORY")
+    raise error(
+        "HAP710", f"'{spec}' names no data", help="random, digits, FILE.npz, FILE.safetensors or MODULE:FACTORY"
+    )
 
 
 class _Whole(ABC):
@@ -75,7 +79,10 @@ class _Whole(ABC):
 
     def parts(self, step: int, wanted: Wanted) -> Parts:
         whole = self.batch(step)
-        return {key: whole[name][piece].clone(memory_format=torch.contiguous_format) for key, (name, piece) in wanted.items()}
+        return {
+            key: whole[name][piece].clone(memory_format=torch.contiguous_format)
+            for key, (name, piece) in wanted.items()
+        }
 
 
 @dataclass
@@ -109,14 +116,18 @@ class Samples:
         order = torch.randperm(total, generator=generator(SPLIT_SEED, "split"))
         tests = total // TEST_PART if held_back else 0
         self.dtypes = {t.name: DTYPES[t.dtype] for t in graph.of_kind("input")}
-        self.test: Batch | None = {n: t[order[:tests]].to(self.dtypes[n]) for n, t in samples.items()} if tests else None
+        self.test: Batch | None = (
+            {n: t[order[:tests]].to(self.dtypes[n]) for n, t in samples.items()} if tests else None
+        )
         self.samples, self.kept = samples, order[tests:]
         self.count = total - tests
         self._orders: dict[int, Tensor] = {}
 
     def batch(self, step: int) -> Batch:
         chosen = self.rows(step)
-        return {n: t[chosen].to(self.dtypes[n]) for n, t in self.samples.items()} | {n: self.scalar(n, step) for n in self.scalars}
+        return {n: t[chosen].to(self.dtypes[n]) for n, t in self.samples.items()} | {
+            n: self.scalar(n, step) for n in self.scalars
+        }
 
     def parts(self, step: int, wanted: Wanted) -> Parts:
         chosen, made = self.rows(step), {}
@@ -228,7 +239,9 @@ def read_safetensors(path: str) -> dict[str, Tensor]:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
-        raise error("HAP710", f"{path} needs safetensors, which isn't installed", help="pip install safetensors") from None
+        raise error(
+            "HAP710", f"{path} needs safetensors, which isn't installed", help="pip install safetensors"
+        ) from None
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}

@@ -50,7 +50,12 @@ def initial(
     }
     for tensor in graph.of_kind("state"):
         kind, arguments = tensor.init or ("", {})
-        if kind == "copy" and tensor.name in found and arguments["of"] in (given or {}) and tensor.name not in (given or {}):
+        if (
+            kind == "copy"
+            and tensor.name in found
+            and arguments["of"] in (given or {})
+            and tensor.name not in (given or {})
+        ):
             found[tensor.name] = found[arguments["of"]].to(found[tensor.name].dtype)
     return found
 
@@ -119,7 +124,12 @@ def table(tensor: Declared) -> Tensor:
         raise error("HAP711", f"{beside} has no '{tensor.name}'", tensor.span, f"it has: {', '.join(held)}")
     found = torch.from_numpy(np.ascontiguousarray(held[name]))
     if found.numel() != math.prod(tensor.shape):
-        raise error("HAP711", f"'{tensor.name}' of {beside} has shape {list(found.shape)}, expected {list(tensor.shape)}", tensor.span, "such a text is for the sizes it was imported at")
+        raise error(
+            "HAP711",
+            f"'{tensor.name}' of {beside} has shape {list(found.shape)}, expected {list(tensor.shape)}",
+            tensor.span,
+            "such a text is for the sizes it was imported at",
+        )
     return found.reshape(tensor.shape)
 
 

@@ -82,7 +82,11 @@ class InProcess:
         return made
 
     def one(
-        self, step: Step, store: list[list[Tensor] | None], inputs: Mapping[str, Tensor], totals: dict[int, list[Tensor]]
+        self,
+        step: Step,
+        store: list[list[Tensor] | None],
+        inputs: Mapping[str, Tensor],
+        totals: dict[int, list[Tensor]],
     ) -> None:
         self.run(step, store, inputs)
         for slot in step.sums:

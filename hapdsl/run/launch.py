@@ -64,7 +64,9 @@ class Reporter:
         with self._lock:
             self._pipe.send_bytes(json.dumps({"kind": kind, **header}).encode())
             if tensor is not None:
-                self._pipe.send_bytes(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+                self._pipe.send_bytes(
+                    tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+                )
 
 
 def _receive(pipe: connection.Connection) -> tuple[dict[str, Any], Tensor | None]:
@@ -105,8 +107,12 @@ def launch(
         with _nothing_collected():
             for rank in range(processes):
                 ours, theirs = context.Pipe()
-                setting = Setting(rank, processes, timeout_s, dict(environment or {}), os.getpid(), address, enter, backend)
-                child = context.Process(target=_child, args=(theirs, setting, work, tuple(arguments)))  # not a daemon: it may have workers that load data
+                setting = Setting(
+                    rank, processes, timeout_s, dict(environment or {}), os.getpid(), address, enter, backend
+                )
+                child = context.Process(
+                    target=_child, args=(theirs, setting, work, tuple(arguments))
+                )  # not a daemon: it may have workers that load data
                 child.start()
                 theirs.close()
                 pipes.append(ours)
@@ -164,7 +170,9 @@ def start_method(backend: Backend = GLOO) -> str:
     for; it calls from such a thread. The main thread of a command may fork.
     """
     main = threading.current_thread() is threading.main_thread()
-    safe = sys.platform.startswith("linux") and main and not torch.cuda.is_initialized() and backend.device_type == "cpu"
+    safe = (
+        sys.platform.startswith("linux") and main and not torch.cuda.is_initialized() and backend.device_type == "cpu"
+    )
     return "fork" if safe else "spawn"
 
 
@@ -197,9 +205,17 @@ def _child(pipe: connection.Connection, setting: Setting, work: Work, arguments:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         limit = timedelta(seconds=setting.timeout_s)
         store = dist.TCPStore(setting.address, port, setting.processes, is_master=False, timeout=limit)
-        beat = Beat(store, setting.rank, setting.processes, lambda other: _cut(reporter, other), lambda: _orphaned(setting.parent))
+        beat = Beat(
+            store,
+            setting.rank,
+            setting.processes,
+            lambda other: _cut(reporter, other),
+            lambda: _orphaned(setting.parent),
+        )
         setting.backend.device()
-        dist.init_process_group(setting.backend.torch_name, store=store, rank=setting.rank, world_size=setting.processes, timeout=limit)
+        dist.init_process_group(
+            setting.backend.torch_name, store=store, rank=setting.rank, world_size=setting.processes, timeout=limit
+        )
         with torch.no_grad():
             work(reporter, *arguments)
         dist.barrier()  # nobody leaves while another still needs it
@@ -339,7 +355,6 @@ class _Watch:
         words = f"process {rank} ({self.names[rank]}) failed: {header['message']}"
         found = error("HAP720", words, help=ADVICE if gone else "", status=1)
         return Lost(rank, found.diagnostics[0]) if gone else found
-
 
     def cut(self) -> Lost | None:
         """Where all that was found is that ranks can't reach one another: the one that most of them say it of."""

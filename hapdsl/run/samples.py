@@ -50,7 +50,8 @@ _STRIDED = {"h": 6, "w": 7, "kh": 3, "kw": 2, "h2": 3, "w2": 4}
 
 # Heads of their own, shared ones, and one that all queries share.
 _HEADS = tuple(
-    Hint({"causal": causal}, {"h": h, "r": r}) for causal, h, r in ((False, 6, 1), (True, 6, 1), (True, 3, 2), (False, 1, 4))
+    Hint({"causal": causal}, {"h": h, "r": r})
+    for causal, h, r in ((False, 6, 1), (True, 6, 1), (True, 3, 2), (False, 1, 4))
 )
 
 HINTS: dict[str, tuple[Hint, ...]] = {
@@ -157,7 +158,11 @@ HINTS: dict[str, tuple[Hint, ...]] = {
     "attention": _HEADS,
     "attention_grad": _HEADS,
     "rotary": (Hint({}, {"e": 3}), Hint({"base": 100.0, "direction": -1})),
-    "top_k_gate": (Hint({"capacity": 2}), Hint({"k": 3, "capacity": 3, "normalize": False}), Hint({"k": 1, "capacity": 7})),
+    "top_k_gate": (
+        Hint({"capacity": 2}),
+        Hint({"k": 3, "capacity": 3, "normalize": False}),
+        Hint({"k": 1, "capacity": 7}),
+    ),
     "top_k_gate_grad": (Hint({}, {"c": 2}), Hint({"k": 3, "normalize": False}, {"c": 3})),
     "top_k_count": (Hint({"k": 1}), Hint({"k": 2})),
     "adam": (Hint({"weight_decay": 0.1}),),

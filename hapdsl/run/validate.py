@@ -87,7 +87,13 @@ class Trial:
 
     @classmethod
     def of(
-        cls, decl: OpDecl, ops: Mapping[str, OpDecl], sample: Sample, key: str, allow: Set[str], only: Set[str] | None = None
+        cls,
+        decl: OpDecl,
+        ops: Mapping[str, OpDecl],
+        sample: Sample,
+        key: str,
+        allow: Set[str],
+        only: Set[str] | None = None,
     ) -> Trial:
         """A trial of one call; `only` these operands are trained (all that have gradients where None)."""
         graph, node = _graph(decl, ops, sample, only)
@@ -251,7 +257,10 @@ def _graph(
 ) -> tuple[TrainingGraph, Node]:
     """The training graph of a model that does nothing but this call, and loses a random projection of its outputs."""
     names = [f"arg.{k}" for k in range(len(sample.operands))]
-    ops = {**ops, decl.name: replace(decl, training=(), evaluation=())}  # the operator itself, whatever stands for it in a model
+    ops = {
+        **ops,
+        decl.name: replace(decl, training=(), evaluation=()),
+    }  # the operator itself, whatever stands for it in a model
     if decl.is_update:
         return _update_graph(decl, sample, names)
     targets = {t for rule in decl.grads for t in rule.targets if only is None or t in only}

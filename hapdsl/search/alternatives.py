@@ -176,7 +176,9 @@ class Alternatives:
             else:
                 found.append(looked)
         found.sort(key=lambda a: (math.inf if a.cost_s is None else a.cost_s, a.bound_s, a.option.values))
-        return Answer(question, Alternative(chosen, self.cost_s, bound_s, assignment=self.plan, differs=False), kept, tuple(found))
+        return Answer(
+            question, Alternative(chosen, self.cost_s, bound_s, assignment=self.plan, differs=False), kept, tuple(found)
+        )
 
     def chosen(self, question: Question) -> Option:
         """The option that the plan takes."""
@@ -188,7 +190,9 @@ class Alternatives:
         if not math.isfinite(bound):
             return None
         plan = self.price(self.plan)
-        found += [a for a in self._priced if a[question.variable] in option.values]  # of other questions; the plan maybe
+        found += [
+            a for a in self._priced if a[question.variable] in option.values
+        ]  # of other questions; the plan maybe
         best = self.fastest(found)
         if best is None or not self.close(best, bound):
             values = sorted(option.values, key=lambda v: v != found[0][question.variable])[:NEARBY]

@@ -96,7 +96,9 @@ def least_flops(node: Node, index: str) -> float:
     return float((np.asarray(node.instance.flops({index: lengths})) / lengths).min() * extent)
 
 
-def bound_any_shares(training: TrainingGraph, layout: Layout, cluster: Cluster, structure: Structure | None = None) -> float | None:
+def bound_any_shares(
+    training: TrainingGraph, layout: Layout, cluster: Cluster, structure: Structure | None = None
+) -> float | None:
     """Seconds that no program of the space takes less than, under any shares (synchronous cost). None where too wide.
 
     `layout` only says how many devices there are. Of virtual devices no messages within are counted.

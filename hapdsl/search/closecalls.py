@@ -64,7 +64,9 @@ def _families(known: Alternatives) -> list[_Family]:
             chosen = known.chosen(question)
             marginal = marginals.of(question.variable)
             bounds = [(float(marginal[list(o.values)].min()), o) for o in question.options if o is not chosen]
-            others = sorted(((b, o) for b, o in bounds if math.isfinite(b)), key=lambda other: (other[0], other[1].values))
+            others = sorted(
+                ((b, o) for b, o in bounds if math.isfinite(b)), key=lambda other: (other[0], other[1].values)
+            )
             if others:
                 near = tuple((o.shown, round(b / (TOLERANCE * abs(known.bound_s) or 1.0))) for b, o in others)
                 key = (question.kind, anywhere(tensor), anywhere(question.of), chosen.shown, near)

@@ -154,7 +154,9 @@ class Kernel:
         if math.prod(self.shape) <= WHOLE_CELLS:
             return np.asarray(self.joined().min(axis=0))
         rest = self.shape[1:]
-        whole = next((k for k in range(len(rest)) if math.prod(rest[k:]) <= WHOLE_CELLS), len(rest))  # axes that are gone through one by one
+        whole = next(
+            (k for k in range(len(rest)) if math.prod(rest[k:]) <= WHOLE_CELLS), len(rest)
+        )  # axes that are gone through one by one
         best = np.empty(rest)
         slices = [self._tables(value) for value in range(self.shape[0])]
         add = _Sum(slices[0], rest)
@@ -198,7 +200,11 @@ class _Sum:
         self.into: list[tuple[int, int]] = []
         self.last: list[int] = []
         for place, i in enumerate(order):
-            covers = (j for j in order[place + 1 :] if all(a <= b for a, b in zip(tables[i].shape, tables[j].shape, strict=True)))
+            covers = (
+                j
+                for j in order[place + 1 :]
+                if all(a <= b for a, b in zip(tables[i].shape, tables[j].shape, strict=True))
+            )
             j = next(covers, None)
             if j is None:
                 self.last.append(i)
@@ -270,7 +276,6 @@ class Elimination:
                 known[key] = int(bucket.kernel.vector(at).argmin())
             chosen[bucket.variable] = known[key]
         return tuple(chosen)
-
 
 
 def eliminate(

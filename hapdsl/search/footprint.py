@@ -113,7 +113,9 @@ def _weight(space: Space, name: str) -> float:
     made = training.producer[name]
     here = training.nodes[made].repeat
     if any(node.repeat for node in training.nodes):
-        begins = any(training.nodes[k].section == "forward" and training.nodes[k].repeat != here for k in training.readers[name])
+        begins = any(
+            training.nodes[k].section == "forward" and training.nodes[k].repeat != here for k in training.readers[name]
+        )
     else:
         calls = sum(node.section == "forward" for node in training.nodes)
         begins = made % math.isqrt(calls) == 0

@@ -200,7 +200,9 @@ class _Planner:
                 found += [spaces.pair(solved, a) for a in solved.pricing.minimisers]
             if memory:
                 found += spaces.frugal(solved)
-            if self.objective == "overlap":  # this bound sees no order; what is short one thing after another often is good
+            if (
+                self.objective == "overlap"
+            ):  # this bound sees no order; what is short one thing after another often is good
                 other = spaces.solve(shares, heavy, memory, "sync")
                 found += [self.under(spaces.pair(other, a).choice, shares) for a in other.pricing.minimisers]
             if known is not None:

@@ -67,9 +67,17 @@ def tensor_named(training: TrainingGraph, name: str) -> str:
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        raise error("HAP611", f"'{training.model}' has no tensor '{name}'", help=near(name, names) or f"it begins with {', '.join(names[:NAMED])}")
+        raise error(
+            "HAP611",
+            f"'{training.model}' has no tensor '{name}'",
+            help=near(name, names) or f"it begins with {', '.join(names[:NAMED])}",
+        )
     more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
-    raise error("HAP611", f"'{name}' may be {len(fitting)} tensors of '{training.model}'", help=f"name one: {', '.join(fitting[:NAMED])}{more}")
+    raise error(
+        "HAP611",
+        f"'{name}' may be {len(fitting)} tensors of '{training.model}'",
+        help=f"name one: {', '.join(fitting[:NAMED])}{more}",
+    )
 
 
 def questions(structure: Structure, tensor: str) -> list[Question]:

@@ -71,7 +71,12 @@ def assignment_of(program: Program, space: Space, prices: ArrayLike) -> Assignme
         found = Nearby(graph, prices).solve((0,) * len(graph.sizes), rules, free)
         if found is not None:
             return found
-    raise error("HAP605", f"the search has no program like '{program.name}'", help="plan again, or complete a sketch of it", status=1)
+    raise error(
+        "HAP605",
+        f"the search has no program like '{program.name}'",
+        help="plan again, or complete a sketch of it",
+        status=1,
+    )
 
 
 class _Lines:

@@ -104,7 +104,9 @@ class Scheduler:
         key = (k, rule, at.section, at.repeat)
         found = self._others.get(key)
         if found is None:
-            draft = self.numbers.kept(key, lambda: replace(instruction(node, rule), section=at.section, repeat=at.repeat))
+            draft = self.numbers.kept(
+                key, lambda: replace(instruction(node, rule), section=at.section, repeat=at.repeat)
+            )
             found = self._others[key] = self.pricer.priced(draft)
         return found
 
@@ -223,7 +225,9 @@ class _Run:
                 self.have[name] = [p for p in self.have.get(name, ()) if p == self.choice.held[name]]
             else:
                 self.have[name] = [self.source(name)]
-        self.gathers += self._gathers([n for n in self.choice.carry if n in self.choice.held and self.have[n]], late=True)
+        self.gathers += self._gathers(
+            [n for n in self.choice.carry if n in self.choice.held and self.have[n]], late=True
+        )
 
     def source(self, name: str) -> Placement:
         """The placement that a computed tensor is made in."""

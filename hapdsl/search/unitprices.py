@@ -112,7 +112,10 @@ class _Prices:
         return found
 
     def _first(
-        self, cls: str, moves: list[tuple[float, int, int, int, int]], wanted: Callable[[tuple[float, int, int, int, int]], bool]
+        self,
+        cls: str,
+        moves: list[tuple[float, int, int, int, int]],
+        wanted: Callable[[tuple[float, int, int, int, int]], bool],
     ) -> tuple[float, int, int] | None:
         """The cheapest move of those wanted that fits into memory: its price, source and target."""
         for move in filter(wanted, moves):

@@ -26,7 +26,9 @@ def evaluate(expr: nodes.Expr, names: Mapping[str, Any], functions: Functions | 
             return value
         case nodes.Name(id=id):
             if id not in names:
-                own = (n for n, v in names.items() if "." not in n and not (isinstance(v, str) and v == n))  # without dtypes
+                own = (
+                    n for n, v in names.items() if "." not in n and not (isinstance(v, str) and v == n)
+                )  # without dtypes
                 known = ", ".join(sorted(own)) or "nothing"
                 raise error("HAP201", f"unknown name '{id}'", expr.span, f"known here: {known}")
             return names[id]
@@ -48,7 +50,9 @@ def _applied(function: Callable[..., Any], values: list[Any], call: nodes.Call) 
     try:
         return function(*values)
     except (TypeError, ValueError, OverflowError):
-        raise error("HAP202", f"{call.function} can't be taken of {', '.join(map(repr, values)) or 'nothing'}", call.span) from None
+        raise error(
+            "HAP202", f"{call.function} can't be taken of {', '.join(map(repr, values)) or 'nothing'}", call.span
+        ) from None
 
 
 def _binary(op: str, left: Any, right: Any, where: nodes.Node) -> Any:

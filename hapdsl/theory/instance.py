@@ -129,7 +129,9 @@ class Instance:
         return sides[0], sides[1]
 
 
-def instantiate(decl: OpDecl, given: Sequence[Given], attributes: Mapping[str, Any], span: Span = nodes.NOWHERE) -> Instance:
+def instantiate(
+    decl: OpDecl, given: Sequence[Given], attributes: Mapping[str, Any], span: Span = nodes.NOWHERE
+) -> Instance:
     """Lay the declaration over shapes and dtypes.
 
     Raises HapError: HAP301 rank, HAP302 extents that differ, HAP303 an extent that nothing fixes,
@@ -154,7 +156,9 @@ class _Builder:
             operands, results, known = notation.read(self.decl, self.given, self.attributes, self.span)
             for index, extent in known.items():
                 self.set_size(index, extent)
-            sums = {i for dims in operands for dim in dims for i in dim} - {i for dims in results for dim in dims for i in dim}
+            sums = {i for dims in operands for dim in dims for i in dim} - {
+                i for dims in results for dim in dims for i in dim
+            }
             wholes = {i for dims in (*operands, *results) for dim in dims for i in dim if i.startswith("_")}
         else:
             operands, sums, wholes = self.match_operands(), set(self.decl.sums), set(self.decl.wholes)
@@ -209,18 +213,27 @@ class _Builder:
         seats = self.seats(operand.dims, rank)
         dims: list[Dim | None] = [None] * rank
         for index, positions in seats.items():
-            names = self.star(index, len(positions), operand.name) if is_star(operand.dims, index) else (self.named(index, copy),)
+            names = (
+                self.star(index, len(positions), operand.name)
+                if is_star(operand.dims, index)
+                else (self.named(index, copy),)
+            )
             for name, position in zip(names, positions, strict=True):
                 dims[position] = (name,)
         free = [d for d in range(rank) if dims[d] is None]
         rest = [i for i in operand.dims if i.names[0] not in seats]
         stars = sum(i.star for i in rest)
         if len(free) < len(rest) - stars or (len(free) > len(rest) and not stars):
-            self.fail("HAP307", f"{rank - len(free)} of the {rank} dims of '{operand.name}' are listed, {len(rest) - stars} are left for others")
+            self.fail(
+                "HAP307",
+                f"{rank - len(free)} of the {rank} dims of '{operand.name}' are listed, {len(rest) - stars} are left for others",
+            )
         for place, positions in deal(rest, free, around(operand.dims, seats)).items():
             entry = rest[place]
             if entry.star:
-                for name, position in zip(self.star(entry.names[0], len(positions), operand.name), positions, strict=True):
+                for name, position in zip(
+                    self.star(entry.names[0], len(positions), operand.name), positions, strict=True
+                ):
                     dims[position] = (name,)
             else:
                 dims[positions[0]] = tuple(self.named(n, copy) for n in entry.names)
@@ -302,7 +315,10 @@ class _Builder:
         elif not unknown and sum(self.extents[i] > 1 for i in dim) == 1:
             self.bind(next(i for i in dim if self.extents[i] > 1), extent, given, d)
         elif unknown or product != extent:
-            self.fail("HAP304", f"dim {d} of '{given.operand}' is {extent}, which doesn't split into {' '.join(dim)} ({product})")
+            self.fail(
+                "HAP304",
+                f"dim {d} of '{given.operand}' is {extent}, which doesn't split into {' '.join(dim)} ({product})",
+            )
 
     def stretched(self, operands: tuple[tuple[Dim, ...], ...]) -> tuple[tuple[Dim, ...], ...]:
         """A dim of 1 under a longer star index holds no index: it is read whole by every device."""
@@ -393,4 +409,8 @@ class _Builder:
             if group:
                 groups.append(group)
         made = [self.dtype(r.name) for r in self.decl.results]
-        return tuple(g for g in groups if all(d in FLOATS or (d != "bool" and {self.given[p].dtype for p in g} == {d}) for d in made))
+        return tuple(
+            g
+            for g in groups
+            if all(d in FLOATS or (d != "bool" and {self.given[p].dtype for p in g} == {d}) for d in made)
+        )

@@ -1,8 +1,8 @@
 """Operators whose index notation stands in an attribute: einsum, rearrange, reshape.
 
-    einsum    "bsd,dhe->bhse"             one letter an index
-    rearrange "b s (h e) -> b h s e"      names, merged dims in parentheses
-    reshape   [256, -1]                   the notation follows from both shapes
+einsum    "bsd,dhe->bhse"             one letter an index
+rearrange "b s (h e) -> b h s e"      names, merged dims in parentheses
+reshape   [256, -1]                   the notation follows from both shapes
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read(decl: OpDecl, given: Sequence[Given], attributes: Mapping[str, Any], sp
         return _reshape(given[0].shape, spec, span)
     if not isinstance(spec, str) or spec.count("->") != 1:
         example = "bsd,dhe->bhse" if many else "b s (h e) -> b h s e"
-        raise error("HAP308", f"{decl.name}: expected a notation like \"{example}\", found {spec!r}", span)
+        raise error("HAP308", f'{decl.name}: expected a notation like "{example}", found {spec!r}', span)
     left, right = spec.split("->")
     operands = tuple(_term(decl.name, term, span) for term in left.split(","))
     results = (_term(decl.name, right, span),)
@@ -46,7 +46,12 @@ def read(decl: OpDecl, given: Sequence[Given], attributes: Mapping[str, Any], sp
 def _known(name: str, extents: Mapping[str, Any], indices: set[str], span: Span) -> None:
     for index in extents:
         if index not in indices:
-            raise error("HAP308", f"{name}: '{index}' is no index of the notation", span, f"it has: {', '.join(sorted(indices)) or 'none'}")
+            raise error(
+                "HAP308",
+                f"{name}: '{index}' is no index of the notation",
+                span,
+                f"it has: {', '.join(sorted(indices)) or 'none'}",
+            )
 
 
 def _term(name: str, term: str, span: Span) -> Dims:
@@ -66,26 +71,32 @@ def _dim(names: Sequence[str]) -> Dim:
     return tuple(name for name in names if name != "1")
 
 
-def _check(name: str, spec: str, operands: tuple[Dims, ...], results: tuple[Dims, ...], given: Sequence[Given], span: Span) -> None:
+def _check(
+    name: str, spec: str, operands: tuple[Dims, ...], results: tuple[Dims, ...], given: Sequence[Given], span: Span
+) -> None:
     names = [i for dims in (*operands, *results) for dim in dims for i in dim]
     bad = next((i for i in names if not (i.isidentifier() or i.isdigit()) or i.startswith("_")), None)
     if bad is not None:
         raise error("HAP308", f"{name}: '{bad}' in \"{spec}\" is no index", span)
     if len(operands) != len(given):
-        raise error("HAP308", f"{name}: \"{spec}\" is for {len(operands)} operands, found {len(given)}", span)
+        raise error("HAP308", f'{name}: "{spec}" is for {len(operands)} operands, found {len(given)}', span)
     for dims, operand in zip(operands, given, strict=True):
         if len(dims) != len(operand.shape):
-            raise error("HAP301", f"{name}: \"{spec}\" gives an operand {len(dims)} dims, it has {len(operand.shape)}", span)
+            raise error(
+                "HAP301", f'{name}: "{spec}" gives an operand {len(dims)} dims, it has {len(operand.shape)}', span
+            )
         for d, dim in enumerate(dims):
             if not dim and operand.shape[d] != 1:
-                raise error("HAP302", f"{name}: dim {d} is {operand.shape[d]}, which \"{spec}\" says is 1", span)
+                raise error("HAP302", f'{name}: dim {d} is {operand.shape[d]}, which "{spec}" says is 1', span)
         flat = [i for dim in dims for i in dim]
         if len(set(flat)) < len(flat):
-            raise error("HAP308", f"{name}: an index stands twice in one operand of \"{spec}\"", span, "take the diagonal first")
+            raise error(
+                "HAP308", f'{name}: an index stands twice in one operand of "{spec}"', span, "take the diagonal first"
+            )
     read = {i for dims in operands for dim in dims for i in dim}
     made = [i for dim in results[0] for i in dim]
     if len(set(made)) < len(made) or not set(made) <= read:
-        raise error("HAP308", f"{name}: each index of the output of \"{spec}\" must stand once, and in an operand", span)
+        raise error("HAP308", f'{name}: each index of the output of "{spec}" must stand once, and in an operand', span)
     for k, dims in enumerate(operands):
         elsewhere = set(made) | {i for j, other in enumerate(operands) if j != k for dim in other for i in dim}
         alone = {i for dim in dims for i in dim} - elsewhere

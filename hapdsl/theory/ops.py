@@ -11,7 +11,9 @@ from hapdsl.theory.dtypes import DTYPE_BYTES, KINDS
 from hapdsl.theory.expressions import names_in
 
 # What lines of programs call besides operators: an operator of such a name couldn't be told from it.
-RESERVED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "partial", "input", "param", "state", "seed", "free"))
+RESERVED = frozenset(
+    ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "partial", "input", "param", "state", "seed", "free")
+)
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,12 @@ def _check(op: nodes.Op, decl: OpDecl, report: Report) -> None:
     indices = in_operands | {n for r in decl.results for n in index_names(r.dims)}
     named = [*operand_names, *result_names, *(a.name for a in op.attributes)]
     for name in sorted({n for n in named if named.count(n) > 1}):
-        report.add("HAP310", f"'{name}' names two operands, attributes or outputs of '{op.name}'", op.span, "give each its own name")
+        report.add(
+            "HAP310",
+            f"'{name}' names two operands, attributes or outputs of '{op.name}'",
+            op.span,
+            "give each its own name",
+        )
     if op.name in RESERVED:
         report.add("HAP318", f"'{op.name}' is a word of programs", op.span, "give the operator another name")
     for name in sorted(set(operand_names) & indices):
@@ -199,4 +206,8 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
             known({attribute}, attributes, "attribute")
         case nodes.Dtype(output=output, value=value):
             known({output}, results | operands, "output or operand")
-            known({value}, set(DTYPE_BYTES) | set(KINDS) | (operands | attributes if output in results else set()), "dtype, operand or attribute")
+            known(
+                {value},
+                set(DTYPE_BYTES) | set(KINDS) | (operands | attributes if output in results else set()),
+                "dtype, operand or attribute",
+            )

@@ -65,5 +65,7 @@ def _common(decl: OpDecl, given: Sequence[Typed], attributes: Mapping[str, Any],
         keeps = "" if found == "bool" else "; an operator of your own that keeps whole numbers says `dtype y = number`"
         fail("HAP305", f"the operand is {found}, a {kind} is needed", f"cast(x, to = f32){keeps}")
     if found not in FLOATS and (part := next((n for n, v in attributes.items() if isinstance(v, float)), None)):
-        fail("HAP305", f"{part} = {attributes[part]} is no whole number, and the operand is {found}", "cast(x, to = f32)")
+        fail(
+            "HAP305", f"{part} = {attributes[part]} is no whole number, and the operand is {found}", "cast(x, to = f32)"
+        )
     return found

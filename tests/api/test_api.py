@@ -81,7 +81,14 @@ def test_constants_are_saved_beside_the_text(cluster: str, tmp_path: Path):
     """T5's buckets of relative positions are numbers that the text can't say."""
     module = public.t5_encoder()
     ids, label = torch.randint(50, (2, 8)), torch.randint(24, (2,))
-    plan = hapdsl.plan(module, {"input_ids": ids, "label": label}, cluster, loss=lambda z, y: F.cross_entropy(z[:, 0], y), gap=1.0, time_limit=0.3)
+    plan = hapdsl.plan(
+        module,
+        {"input_ids": ids, "label": label},
+        cluster,
+        loss=lambda z, y: F.cross_entropy(z[:, 0], y),
+        gap=1.0,
+        time_limit=0.3,
+    )
     plan.save(tmp_path / "t5.hap")
     assert (tmp_path / "t5.hap.npz").is_file()
     loss = hapdsl.load(tmp_path / "t5.hap").compile(module)({"input_ids": ids, "label": label})
@@ -114,7 +121,20 @@ def test_a_batch_that_does_not_fit(cluster: str):
     module = modules.mlp()
     x, label = next(iter(loader()))
     step = hapdsl.plan(module, {"x": x, "label": label}, cluster, loss="cross_entropy", gap=1.0).compile(module)
-    wrong = [(x,), (x[:4], label), (x[:4], label[:3]), (x.repeat(2, 1), label.repeat(2)), (x[:, :7], label), (x, label.float()), (x + 0j, label), x, "x", {"x": x}, (x[0], label[0]), (x[:0], label[:0])]
+    wrong = [
+        (x,),
+        (x[:4], label),
+        (x[:4], label[:3]),
+        (x.repeat(2, 1), label.repeat(2)),
+        (x[:, :7], label),
+        (x, label.float()),
+        (x + 0j, label),
+        x,
+        "x",
+        {"x": x},
+        (x[0], label[0]),
+        (x[:0], label[:0]),
+    ]
     for batch in wrong:
         with pytest.raises(HapError) as stop:
             step(batch)
@@ -130,7 +150,10 @@ def test_on_what_it_runs(cluster: str, monkeypatch: pytest.MonkeyPatch):
     x, label = next(iter(loader()))
     plan = hapdsl.plan(module, {"x": x, "label": label}, cluster, loss="cross_entropy", gap=1.0)
     wanted = F.cross_entropy(module.double()(x.double()), label)
-    for step in (plan.compile(module, device="cpu", dtype=torch.float64), plan.compile(module, device=torch.device("cpu"), dtype=torch.float64)):
+    for step in (
+        plan.compile(module, device="cpu", dtype=torch.float64),
+        plan.compile(module, device=torch.device("cpu"), dtype=torch.float64),
+    ):
         loss = step(x, label)
         assert loss.dtype == torch.float64 and float(loss) == pytest.approx(float(wanted.detach()), abs=1e-12)
     assert {t.dtype for t in step.state_dict().values()} == {torch.float64}
@@ -153,8 +176,12 @@ def test_what_is_left_over_at_the_end(cluster: str):
     module = modules.mlp()
     other = copy.deepcopy(module)
     data = TensorDataset(*(t[:21] for t in loader().dataset.tensors))
-    batches = list(DataLoader(data, batch_size=8)) + list(DataLoader(data, batch_size=2))[:1]  # 8, 8, 5, and two for three devices
-    step = hapdsl.plan(module, dict(zip(("x", "label"), batches[0], strict=True)), cluster, loss="cross_entropy", gap=1.0).compile(module)
+    batches = (
+        list(DataLoader(data, batch_size=8)) + list(DataLoader(data, batch_size=2))[:1]
+    )  # 8, 8, 5, and two for three devices
+    step = hapdsl.plan(
+        module, dict(zip(("x", "label"), batches[0], strict=True)), cluster, loss="cross_entropy", gap=1.0
+    ).compile(module)
     optimizer = torch.optim.Adam(other.parameters(), lr=0.001)
     for x, label in [*batches, *batches]:
         optimizer.zero_grad()

@@ -65,8 +65,14 @@ class Ran:
 def run(text: str, whole: dict[str, torch.Tensor] | None = None) -> Ran:
     """Run a program that must be accepted. Tensors that `whole` doesn't give are drawn at random."""
     found = case(text)
-    assert found.checked.ok and not found.checked.sketch, [(d.code, d.span.line, d.message, d.help) for d in found.checked.diagnostics]
-    tensors = {**initial(found.graph, 1, torch.float64), **random_inputs(found.graph, 2, torch.float64), **(whole or {})}
+    assert found.checked.ok and not found.checked.sketch, [
+        (d.code, d.span.line, d.message, d.help) for d in found.checked.diagnostics
+    ]
+    tensors = {
+        **initial(found.graph, 1, torch.float64),
+        **random_inputs(found.graph, 2, torch.float64),
+        **(whole or {}),
+    }
     executor = InProcess(found.checked.program, torch.float64, keep_all=True)
     executor.load(tensors)
     return Ran(found, tensors, executor.step(tensors, 1))

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted([*(ROOT / "programs").rglob("*.hap"), ROOT / "tests" / "identity" / "reference.hap"])
 
 
-@pytest.mark.parametrize("line", ["param w : f32[b, s] [/x]", "x = [bold]red[/bold](", "y = f([/x])", "z = relu(x) [red]"])
+@pytest.mark.parametrize(
+    "line", ["param w : f32[b, s] [/x]", "x = [bold]red[/bold](", "y = f([/x])", "z = relu(x) [red]"]
+)
 def test_what_is_shown_is_what_was_written(line: str) -> None:
     text = f"model m {{\n    {line}\n}}\n"
     with pytest.raises(HapError) as stop:

@@ -61,9 +61,16 @@ def test_a_bias_counts_once(rest: list[str]) -> None:
     assert same(ran["y"], ran.whole["x"] @ ran.whole["w"] + ran.whole["b"])
 
 
-@pytest.mark.parametrize(("op", "call"), [("shift", "shift(u, by = 1)"), ("relu", "relu(u)"), ("exp", "exp(u)"), ("softmax", "softmax(u)")])
+@pytest.mark.parametrize(
+    ("op", "call"), [("shift", "shift(u, by = 1)"), ("relu", "relu(u)"), ("exp", "exp(u)"), ("softmax", "softmax(u)")]
+)
 def test_what_is_not_linear_takes_no_partial_sums(op: str, call: str) -> None:
-    text = linear(f"y@P = {op}(u@P)").replace("add(u, b)", call).replace("    param b : f32[out]\n", "").replace(", b@R", "")
+    text = (
+        linear(f"y@P = {op}(u@P)")
+        .replace("add(u, b)", call)
+        .replace("    param b : f32[out]\n", "")
+        .replace(", b@R", "")
+    )
     assert case(text).codes == [("HAP533", 14)]
     right = text.replace(f"y@P = {op}(u@P)", f"u@R = all_reduce(u@P)\n        y@R = {op}(u@R)")
     assert case(right).checked.ok
@@ -71,13 +78,23 @@ def test_what_is_not_linear_takes_no_partial_sums(op: str, call: str) -> None:
 
 @pytest.mark.parametrize(("op", "call", "factor"), [("scale", "scale(u, by = 3)", 3), ("neg", "neg(u)", -1)])
 def test_what_is_linear_does(op: str, call: str, factor: float) -> None:
-    text = linear(f"y@P = {op}(u@P)").replace("add(u, b)", call).replace("    param b : f32[out]\n", "").replace(", b@R", "")
+    text = (
+        linear(f"y@P = {op}(u@P)")
+        .replace("add(u, b)", call)
+        .replace("    param b : f32[out]\n", "")
+        .replace(", b@R", "")
+    )
     ran = run(text)
     assert same(ran["y"], factor * (ran.whole["x"] @ ran.whole["w"]))
 
 
 def test_a_product_of_two_partial_sums_is_no_product() -> None:
-    text = linear("y@P = mul(u@P, u@P)").replace("add(u, b)", "mul(u, u)").replace("    param b : f32[out]\n", "").replace(", b@R", "")
+    text = (
+        linear("y@P = mul(u@P, u@P)")
+        .replace("add(u, b)", "mul(u, u)")
+        .replace("    param b : f32[out]\n", "")
+        .replace(", b@R", "")
+    )
     assert case(text).codes == [("HAP533", 14)]
     ran = run(text.replace("y@P = mul(u@P, u@P)", "u@R = all_reduce(u@P)\n        y@P = mul(u@P, u@R)"))
     assert same(ran["y"], (ran.whole["x"] @ ran.whole["w"]) ** 2), "one of them whole: the sum of the products"

@@ -143,7 +143,9 @@ def test_the_gradient_of_a_stretched_dim_is_exchanged() -> None:
     assert gain.grad is not None and w.grad is not None
     assert same(ran["gain.new"], (gain - gain.grad).detach())
     assert same(ran["w.new"], (w - w.grad).detach())
-    left_out = text.replace("gain.grad@R = all_reduce(gain.grad@P)", "").replace("sgd(gain@R, gain.grad@R)", "sgd(gain@R, gain.grad@P)")
+    left_out = text.replace("gain.grad@R = all_reduce(gain.grad@P)", "").replace(
+        "sgd(gain@R, gain.grad@R)", "sgd(gain@R, gain.grad@P)"
+    )
     assert "HAP533" in [c for c, _ in case(left_out).codes]
 
 

@@ -28,7 +28,9 @@ def across(inner: Program, outer: Mapping[str, list[int]], rows: Mapping[str, li
         if cls in rows:
             table = np.asarray(rows[cls])
             shares[cls] |= {(0, 1): table.reshape(-1), (0,): np.repeat(table.sum(axis=1), size)}
-    return Program(inner.name, graph, Layout(mesh, shares), _Across(graph, set(rows)).run(inner), None, inner.model_args)
+    return Program(
+        inner.name, graph, Layout(mesh, shares), _Across(graph, set(rows)).run(inner), None, inner.model_args
+    )
 
 
 class _Across:
@@ -46,7 +48,11 @@ class _Across:
                 outputs = tuple(self.value(v, self.load(v.tensor)) for v in instruction.outputs)
                 inputs = tuple(self.value(v, self.load(v.tensor)) for v in instruction.inputs)
                 axis = 1 if inputs else 0
-                self.made.append(Instruction(instruction.op, inputs, outputs, instruction.section, method=instruction.method, axis=axis))
+                self.made.append(
+                    Instruction(
+                        instruction.op, inputs, outputs, instruction.section, method=instruction.method, axis=axis
+                    )
+                )
         return self.made
 
     def load(self, tensor: str) -> Placement:

@@ -56,7 +56,9 @@ class _Maker:
         self.made: list[Instruction] = []
         self.have: dict[str, list[Placements]] = {}
         self.held: dict[str, Placements] = {}
-        self.odd = draw.choice([None, draw.randrange(len(graph.nodes))]) if odd else None  # a call that goes its own way
+        self.odd = (
+            draw.choice([None, draw.randrange(len(graph.nodes))]) if odd else None
+        )  # a call that goes its own way
 
     def run(self) -> None:
         for k, node in enumerate(self.graph.nodes):
@@ -152,12 +154,22 @@ class _Maker:
                 route.append(tuple(now))
         return route
 
-    def step(self, name: str, source: Placements, target: Placements, section: str, repeat: Repeat, draw: random.Random) -> None:
+    def step(
+        self, name: str, source: Placements, target: Placements, section: str, repeat: Repeat, draw: random.Random
+    ) -> None:
         changed = [a for a in range(self.axes) if source[a] != target[a]]
         assert len(changed) == 1, (source, target)
         how = conversion(source[changed[0]], target[changed[0]])
         assert how is not None, (source, target)
         method = draw.choice(METHODS[how]) if how in METHODS else None
         self.emit(
-            Instruction(how, (Value(name, source),), (Value(name, target),), section, method=method, axis=changed[0], repeat=repeat)
+            Instruction(
+                how,
+                (Value(name, source),),
+                (Value(name, target),),
+                section,
+                method=method,
+                axis=changed[0],
+                repeat=repeat,
+            )
         )

@@ -110,7 +110,9 @@ def layered() -> Iterator[Subject]:
     """Programs at random in which some layers cut heads and ffn otherwise than the rest."""
     graph = Workbench(REFERENCE).graph("gpt", SMALL["gpt"])
     none = nodes.Items(())
-    some = [nodes.Shares(c, none, None, nodes.Layers("layer", *turns)) for c, turns in (("heads", (0, 1)), ("ffn", (1, 3)))]
+    some = [
+        nodes.Shares(c, none, None, nodes.Layers("layer", *turns)) for c, turns in (("heads", (0, 1)), ("ffn", (1, 3)))
+    ]
     apart = split(nodes.Program("apart", "gpt", (), None, tuple(some)), graph, Report())
     for seed in (2, 5):
         program = random_program(apart, (("devices", 4),), seed)
@@ -137,7 +139,9 @@ def agrees(checked: Checked, subject: Subject) -> bool:
         assert name is not None
         if not any(v.tensor == name for v in made):
             return False
-        if not torch.allclose(gather(program, made, name, TOLERANCE), subject.expected[name], rtol=TOLERANCE, atol=TOLERANCE):
+        if not torch.allclose(
+            gather(program, made, name, TOLERANCE), subject.expected[name], rtol=TOLERANCE, atol=TOLERANCE
+        ):
             return False
     return all(
         old in held and any(v.tensor == new and v.placement == held[old].placement for v in made)

@@ -63,7 +63,12 @@ def test_what_people_wrote_is_proven_when_expanded(name: str, inner: int) -> Non
     before = {(v.tensor, v.placement[0]) for i in found.program.instructions for v in (*i.inputs, *i.outputs)}
     assert {(v.tensor, v.placement[0]) for i in made.instructions for v in (*i.inputs, *i.outputs)} == before
     # and parameters are whole within a node
-    assert all(v.placement[1] == R for i in made.instructions if i.op in ("param", "state") and i.node is None for v in i.outputs)
+    assert all(
+        v.placement[1] == R
+        for i in made.instructions
+        if i.op in ("param", "state") and i.node is None
+        for v in i.outputs
+    )
 
 
 @pytest.mark.parametrize("name", ONE_AXIS)
@@ -193,7 +198,9 @@ def test_lines_over_nodes_cost_what_their_expansions_do(tmp_path: Path) -> None:
     assert found.cost.sync_s == pytest.approx(exact.sync_s, rel=0.01)
     outside = evaluate(found.program, replace(cluster.outer(), within=None))
     assert outside.sync_s < exact.sync_s * 0.99  # what the nodes do inside isn't in it
-    assert (found.cost.memory_bytes >= exact.memory_bytes.reshape(2, 2).max(axis=1)).all()  # every device's largest piece
+    assert (
+        found.cost.memory_bytes >= exact.memory_bytes.reshape(2, 2).max(axis=1)
+    ).all()  # every device's largest piece
     assert (found.cost.memory_bytes < outside.memory_bytes).any()
 
 
@@ -207,9 +214,12 @@ def test_messages_within_decide_between_plans(tmp_path: Path) -> None:
 
 
 SCATTERED = PROGRAM.replace(
-    "w2.grad@R, w1.grad@R = all_reduce(w2.grad@P, w1.grad@P)", "w1.grad@S(0), w2.grad@S(0) = reduce_scatter(w1.grad@P, w2.grad@P)"
+    "w2.grad@R, w1.grad@R = all_reduce(w2.grad@P, w1.grad@P)",
+    "w1.grad@S(0), w2.grad@S(0) = reduce_scatter(w1.grad@P, w2.grad@P)",
 )
-SCATTERED = SCATTERED[: SCATTERED.index("    update")] + """    update {
+SCATTERED = (
+    SCATTERED[: SCATTERED.index("    update")]
+    + """    update {
         w1@S(0)     = slice(w1@R)
         w2@S(0)     = slice(w2@R)
         w1.new@S(0) = sgd(w1@S(0), w1.grad@S(0))
@@ -218,6 +228,7 @@ SCATTERED = SCATTERED[: SCATTERED.index("    update")] + """    update {
     }
 }
 """
+)
 
 
 def test_what_is_gathered_across_nodes_at_the_end_is_whole_within_them(tmp_path: Path) -> None:

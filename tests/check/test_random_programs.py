@@ -45,7 +45,10 @@ def instructions(program: Program) -> list[tuple[str, tuple[Value, ...], tuple[V
     found = []
     for i in program.instructions:
         whole = i.node is not None or i.inputs
-        found += [(i.op, i.inputs, outputs, i.method, i.section) for outputs in ([i.outputs] if whole else [(o,) for o in i.outputs])]
+        found += [
+            (i.op, i.inputs, outputs, i.method, i.section)
+            for outputs in ([i.outputs] if whole else [(o,) for o in i.outputs])
+        ]
     return found
 
 
@@ -80,7 +83,13 @@ def test_equal_turns_are_one_block(seed: int) -> None:
     for layers in (5, 8):
         graph = Workbench(MODELS / "gpt.hap").graph("gpt", {**SIZES["gpt"], "layers": layers})
         tree = write(random_program(graph, ONE, seed, odd=False))
-        turns = [s for section in tree.body if isinstance(section, nodes.Section) for s in section.body if isinstance(s, nodes.Turns)]
+        turns = [
+            s
+            for section in tree.body
+            if isinstance(section, nodes.Section)
+            for s in section.body
+            if isinstance(s, nodes.Turns)
+        ]
         assert [(t.start, t.stop, t.reverse) for t in turns if t.stop - t.start > 1].count((0, layers, False)) >= 1
         lengths.append(len(to_text(tree).splitlines()))
     assert lengths[0] == lengths[1]
@@ -93,5 +102,7 @@ def test_sections_out_of_order_keep_their_lines_in_order() -> None:
     mixed = [replace(i, section="forward" if k % 3 == 0 else i.section) for k, i in enumerate(program.instructions)]
     checked = verify(write(replace(program, instructions=mixed)), whose.graph, 4)
     assert checked.ok
-    assert [(i.op, i.inputs) for i in checked.program.instructions if i.inputs] == [(i.op, i.inputs) for i in mixed if i.inputs]
+    assert [(i.op, i.inputs) for i in checked.program.instructions if i.inputs] == [
+        (i.op, i.inputs) for i in mixed if i.inputs
+    ]
     assert agrees(checked, whose)

@@ -28,7 +28,9 @@ def dealt(cls: str, start: int, stop: int, values: list[int]) -> nodes.Shares:
 def test_heads_cut_otherwise_in_some_layers(seed: int, mesh: tuple[tuple[str, int], ...]) -> None:
     """Nothing ties the heads of one layer to those of another, so any shares go together."""
     whose = model("gpt")
-    head = nodes.Program("p", "gpt", (), None, (dealt("heads", 0, 1, []), dealt("ffn", 1, 3, []), dealt("heads", 2, 4, [])))
+    head = nodes.Program(
+        "p", "gpt", (), None, (dealt("heads", 0, 1, []), dealt("ffn", 1, 3, []), dealt("heads", 2, 4, []))
+    )
     report = Findings()
     graph = split(head, whose.graph, report)
     assert not report.errors

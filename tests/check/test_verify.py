@@ -77,7 +77,9 @@ def test_a_complete_program() -> None:
 
 
 def test_words_of_programs_are_reserved() -> None:
-    assert {*COLLECTIVES, *LOADS, *LOCAL, "free"} - {"slice"} == RESERVED, "slice is an operator too: it keeps its tensor where it converts"
+    assert {*COLLECTIVES, *LOADS, *LOCAL, "free"} - {"slice"} == RESERVED, (
+        "slice is an operator too: it keeps its tensor where it converts"
+    )
 
 
 # -- sections -----------------------------------------------------------------------
@@ -87,10 +89,14 @@ def test_sections_are_optional_and_lines_outside_belong_to_the_one_before() -> N
     bare = check(f"shares batch = [6, 3, 3, 0]\n{FORWARD}{BACKWARD}{UPDATE}")
     assert bare.ok
     assert {i.section for i in bare.program.instructions} == {"forward"}
-    mixed = check(f"shares batch = [6, 3, 3, 0]\nforward {{{FORWARD}}}\nbackward {{ loss.grad@R = seed() }}\n{BACKWARD}{UPDATE}")
+    mixed = check(
+        f"shares batch = [6, 3, 3, 0]\nforward {{{FORWARD}}}\nbackward {{ loss.grad@R = seed() }}\n{BACKWARD}{UPDATE}"
+    )
     assert mixed.ok
     sections = [i.section for i in mixed.program.instructions]
-    assert sections == sorted(sections, key=["forward", "backward", "update"].index), "written back, no line moves before another"
+    assert sections == sorted(sections, key=["forward", "backward", "update"].index), (
+        "written back, no line moves before another"
+    )
     assert verify(write(mixed.program), pair()).ok
 
 
@@ -185,7 +191,9 @@ def test_an_evaluation_makes_the_outputs() -> None:
 def test_a_program_of_too_many_lines_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_LINES", 5)
     graph = Workbench(STACK).graph("stack")
-    checked = verify(program("repeat layer in 0..3 {\n.block.w@R = param()\n.block.w@R = param()\n}\n...", "stack"), graph, 2)
+    checked = verify(
+        program("repeat layer in 0..3 {\n.block.w@R = param()\n.block.w@R = param()\n}\n...", "stack"), graph, 2
+    )
     assert codes(checked) == ["HAP519"]
 
 

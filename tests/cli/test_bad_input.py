@@ -24,8 +24,16 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
     "a cluster without devices": (b"cluster lab { }\n", "HAP401", 1),
     "shares that don't add up": ((TINY + PROGRAM.replace("[12, 4]", "[12, 5]")).encode(), "HAP505", 21),
     "negative shares": ((TINY + PROGRAM.replace("[12, 4]", "[17, -1]")).encode(), "HAP506", 21),
-    "negative weights": ((TINY + PROGRAM.replace("shares batch = [12, 4]", "ratio batch = [3, -1]")).encode(), "HAP506", 21),
-    "weights of nothing": ((TINY + PROGRAM.replace("shares batch = [12, 4]", "ratio batch = [0, 0]")).encode(), "HAP506", 21),
+    "negative weights": (
+        (TINY + PROGRAM.replace("shares batch = [12, 4]", "ratio batch = [3, -1]")).encode(),
+        "HAP506",
+        21,
+    ),
+    "weights of nothing": (
+        (TINY + PROGRAM.replace("shares batch = [12, 4]", "ratio batch = [0, 0]")).encode(),
+        "HAP506",
+        21,
+    ),
     "trains nothing": (b"model m() {\n    input x : f32[4]\n    y = relu(x)\n}\n", "HAP230", 1),
     "an unknown model": (PROGRAM.replace("on pair", "").encode(), "HAP242", 2),
     "an unknown cluster": ((TINY + PROGRAM.replace("on pair", "on pear")).encode(), "HAP424", 20),

@@ -37,7 +37,12 @@ def test_the_reference_text(hapdsl: Run) -> None:
 
 # a wrong program: what is replaced by what, the code, the line of the file
 WRONG = {
-    "a gradient that isn't exchanged": ("w1.new@R = sgd(w1@R, w1.grad@R)", "w1.new@R = sgd(w1@R, w1.grad@P)", "HAP533", 40),
+    "a gradient that isn't exchanged": (
+        "w1.new@R = sgd(w1@R, w1.grad@R)",
+        "w1.new@R = sgd(w1@R, w1.grad@P)",
+        "HAP533",
+        40,
+    ),
     "a value that isn't there": ("h@S(0)      = relu(u@S(0))", "h@R         = relu(u@R)", "HAP562", 26),
     "an update left out": ("        w2.new@R = sgd(w2@R, w2.grad@R)\n", "", "HAP572", 24),
 }
@@ -85,7 +90,9 @@ def test_numeric_finds_what_a_kernel_does_otherwise(hapdsl: Run, tmp_path: Path)
     (tmp_path / "kernels.py").write_text("def centre(where, x):\n    return x - x.mean(0)\n")
     declared = 'op centre(x[i, j]) -> y[i, j] { linear x; grad x = y.grad; torch "kernels.centre" }\n'
     text = (TINY + PROGRAM).replace("relu(u)", "centre(u)").replace("relu(u@S(0))", "centre(u@S(0))")
-    text = text.replace("u.grad@S(0) = relu_grad(h@S(0), h.grad@S(0))\n        ", "").replace("u.grad@S(0)", "h.grad@S(0)")
+    text = text.replace("u.grad@S(0) = relu_grad(h@S(0), h.grad@S(0))\n        ", "").replace(
+        "u.grad@S(0)", "h.grad@S(0)"
+    )
     path = tmp_path / "own.hap"
     path.write_text(declared + text)
     import sys
@@ -130,7 +137,9 @@ model m(batch = 4) {{
 
 
 @pytest.mark.parametrize(("rule", "codes"), [("", []), ("linear x;", ["HAP730"])])
-def test_numeric_tries_an_operator_as_a_model_calls_it(hapdsl: Run, tmp_path: Path, rule: str, codes: list[str]) -> None:
+def test_numeric_tries_an_operator_as_a_model_calls_it(
+    hapdsl: Run, tmp_path: Path, rule: str, codes: list[str]
+) -> None:
     """No exponent can be made up; a model has one."""
     path = tmp_path / "power.hap"
     path.write_text(POWER.format(rule=rule))

@@ -76,12 +76,16 @@ def test_what_travels_is_what_the_text_says(hapdsl: Run) -> None:
     sizes = {"w1": 64 * 128 * 4, "w2": 128 * 10 * 4, "b1": 128 * 4}
     for file, plan in zip((A, C), plans, strict=True):
         seen: dict[str, list[int]] = {}
-        for op, operands in re.findall(r"= (all_reduce|all_gather|reduce_scatter|all_to_all)\((.*)\)", file.read_text()):
+        for op, operands in re.findall(
+            r"= (all_reduce|all_gather|reduce_scatter|all_to_all)\((.*)\)", file.read_text()
+        ):
             moved = [sizes[name] for name in re.findall(r"(\w+)(?:\.grad|\.new)?@", operands)]
             seen.setdefault(op, []).append(sum(moved))
         listed = {v["collective"]: (v["messages"], v["bytes"]) for v in plan["communication"]}
         assert listed == {op: (len(moved), sum(moved)) for op, moved in seen.items()}
-        assert sum(v["seconds"] for v in plan["communication"]) == pytest.approx(sum(s["comm_s"] for s in plan["stages"]))
+        assert sum(v["seconds"] for v in plan["communication"]) == pytest.approx(
+            sum(s["comm_s"] for s in plan["stages"])
+        )
 
 
 def test_devices_are_busy_for_what_their_stages_take(hapdsl: Run) -> None:
@@ -96,7 +100,9 @@ def test_differences_add_up_to_what_lines_cost() -> None:
     for first, second in ((A, B), (B, C), LAYERS):
         (p, p_cost), (q, q_cost) = (priced(f) for f in (first, second))
         found = differences(p, p_cost, q, q_cost)
-        total = sum(float(s.max()) for s in q_cost.per_instruction_s) - sum(float(s.max()) for s in p_cost.per_instruction_s)
+        total = sum(float(s.max()) for s in q_cost.per_instruction_s) - sum(
+            float(s.max()) for s in p_cost.per_instruction_s
+        )
         assert sum(d.delta_s for d in found) == pytest.approx(total)
         back = differences(q, q_cost, p, p_cost)
         assert {(d.tensor, d.a, d.b, d.turns): pytest.approx(-d.delta_s) for d in found} == {
@@ -124,8 +130,12 @@ def test_equal_layers_are_one_difference(hapdsl: Run, tmp_path: Path) -> None:
     assert [(d["tensor"], d["turns"]) for d in found[:2]] == [("layer.*.block.u", 3), ("layer.*.x", 2)]
     assert {d["turns"] for d in found[2:]} == {1}
     u = next(d for d in found if d["tensor"] == "layer.*.block.u")
-    assert (u["a"], u["b"]) == tuple(f"layer.*.block.u@{p} = matmul(layer.*.x@{p}, layer.*.block.w@R)" for p in ("S(0)", "R"))
-    assert u["delta_s"] == pytest.approx(3 * 2 * (64 - 24) * 16 * 16 / 1e9)  # rows × 2 × 16 × 16 FLOP on the slow device
+    assert (u["a"], u["b"]) == tuple(
+        f"layer.*.block.u@{p} = matmul(layer.*.x@{p}, layer.*.block.w@R)" for p in ("S(0)", "R")
+    )
+    assert u["delta_s"] == pytest.approx(
+        3 * 2 * (64 - 24) * 16 * 16 / 1e9
+    )  # rows × 2 × 16 × 16 FLOP on the slow device
 
 
 def test_the_programs_of_one_file(hapdsl: Run, tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ PLAN = "programs/plans/mlp_zero.hap"
 
 def without(packages: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A verb in a process where some packages can't be imported."""
-    return subprocess.run([sys.executable, "-c", WITHOUT, packages, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, packages, *arguments], capture_output=True, text=True, check=False
+    )
 
 
 def test_doctor_tells_what_is_there(hapdsl) -> None:
@@ -70,8 +72,15 @@ def test_completion_scripts_ask_hapdsl(hapdsl, shell: str) -> None:
 
 def test_verbs_and_options_are_completed() -> None:
     def completed(words: str, number: int) -> list[str]:
-        environment = {**os.environ, "_HAPDSL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
-        done = subprocess.run([sys.executable, "-m", "hapdsl.cli"], env=environment, capture_output=True, text=True, check=True)
+        environment = {
+            **os.environ,
+            "_HAPDSL_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(number),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "hapdsl.cli"], env=environment, capture_output=True, text=True, check=True
+        )
         return [line.partition(",")[2] for line in done.stdout.split()]
 
     assert completed("hapdsl ", 1) == list(VERBS)

@@ -44,13 +44,26 @@ def test_the_object(hapdsl: Run, model: Path, tmp_path: Path) -> None:
 def test_the_file_stands_alone(hapdsl: Run, tmp_path: Path) -> None:
     """It is checked, costed and formatted in another folder, with what it was made from gone."""
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "blocks.hap").write_text("def dense(x, d, n) {\n    param w : f32[d, n]\n    return matmul(x, w)\n}\n")
+    (tmp_path / "parts" / "blocks.hap").write_text(
+        "def dense(x, d, n) {\n    param w : f32[d, n]\n    return matmul(x, w)\n}\n"
+    )
     source = tmp_path / "model.hap"
     source.write_text('import "parts/blocks.hap"\n' + TINY.replace("u = matmul(x, w1)", "u = dense(x, d, hidden)").replace("    param w1 : f32[d, hidden]       init normal(std = 0.5)\n", ""))  # fmt: skip
     (tmp_path / "hardware.hap").write_text(TINY[TINY.index("cluster") :].replace("cluster pair", "cluster other"))
     (tmp_path / "away").mkdir()
     out = tmp_path / "away" / "plan.hap"
-    found = hapdsl("plan", source, "--cluster", f"{tmp_path}/hardware.hap:other", "--set", "batch=32", "--all-devices", "-o", out, "--json")
+    found = hapdsl(
+        "plan",
+        source,
+        "--cluster",
+        f"{tmp_path}/hardware.hap:other",
+        "--set",
+        "batch=32",
+        "--all-devices",
+        "-o",
+        out,
+        "--json",
+    )
     assert found.status == 0, found
     source.unlink()
     (tmp_path / "hardware.hap").unlink()
@@ -97,7 +110,9 @@ def test_the_overlap_objective(hapdsl: Run, model: Path) -> None:
 
 
 def test_unrolled(hapdsl: Run, tmp_path: Path) -> None:
-    text = TINY.replace("u = matmul", "h = matmul").replace("    h = relu(u)\n", "    repeat layer in 3 {\n        h = relu(h)\n    }\n")
+    text = TINY.replace("u = matmul", "h = matmul").replace(
+        "    h = relu(u)\n", "    repeat layer in 3 {\n        h = relu(h)\n    }\n"
+    )
     path = tmp_path / "deep.hap"
     path.write_text(text)
     rolled, unrolled = hapdsl("plan", path), hapdsl("plan", path, "--unroll")
@@ -137,10 +152,19 @@ def test_which_one(hapdsl: Run, tmp_path: Path) -> None:
     assert hapdsl("plan", "--all-devices", path, "--model", "tiney", "--json").codes == ["HAP242"]
     assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--json").codes == ["HAP421"]
     assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "nome", "--json").codes == ["HAP422"]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", f"{path}:nome", "--json").codes == ["HAP422"]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "no/such.hap", "--json").codes == ["HAP120"]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "std/mlp.hap", "--json").codes == ["HAP423"]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "more", "--json").object["cluster"] == "more"
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", f"{path}:nome", "--json").codes == [
+        "HAP422"
+    ]
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "no/such.hap", "--json").codes == [
+        "HAP120"
+    ]
+    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "std/mlp.hap", "--json").codes == [
+        "HAP423"
+    ]
+    assert (
+        hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "more", "--json").object["cluster"]
+        == "more"
+    )
 
 
 def test_the_default_cluster(hapdsl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +210,9 @@ def test_a_program_that_doesn_t_fit(hapdsl: Run, tmp_path: Path) -> None:
 
 
 def test_cost_on_another_cluster(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "slow.hap").write_text(TINY[TINY.index("cluster") :].replace("GFLOP/s", "MFLOP/s").replace("pair", "slow"))
+    (tmp_path / "slow.hap").write_text(
+        TINY[TINY.index("cluster") :].replace("GFLOP/s", "MFLOP/s").replace("pair", "slow")
+    )
     (tmp_path / "three.hap").write_text(TINY[TINY.index("cluster") :].replace("1 * slow", "2 * slow"))
     here = hapdsl("cost", tiny, "--json").object
     there = hapdsl("cost", tiny, "--on", tmp_path / "slow.hap", "--json").object

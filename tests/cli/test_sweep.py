@@ -18,13 +18,25 @@ BIG = "tiny(batch = 2048, d = 64)"
 
 
 def two(path: Path, bandwidth: str = "1 GB/s") -> Path:
-    text = TINY.replace("1 GB/s, latency", f"{bandwidth}, latency") + (PROGRAM + WHOLE).replace("for tiny", f"for {BIG}")
+    text = TINY.replace("1 GB/s, latency", f"{bandwidth}, latency") + (PROGRAM + WHOLE).replace(
+        "for tiny", f"for {BIG}"
+    )
     path.write_text(text.replace("[12, 4]", "[1536, 512]"))
     return path
 
 
 def test_points_are_priced_as_clusters_written_by_hand(hapdsl: Run, tmp_path: Path) -> None:
-    found = hapdsl("cost", two(tmp_path / "m.hap"), "--sweep", "link=0.01..1GB/s", "--points", "3", "--program", "by_batch", "--json")
+    found = hapdsl(
+        "cost",
+        two(tmp_path / "m.hap"),
+        "--sweep",
+        "link=0.01..1GB/s",
+        "--points",
+        "3",
+        "--program",
+        "by_batch",
+        "--json",
+    )
     assert found.status == 0
     swept = found.object
     assert swept["values"] == pytest.approx([1e7, 1e8, 1e9])
@@ -46,7 +58,19 @@ def test_the_best_changes_where_the_lines_cross(hapdsl: Run, tmp_path: Path) -> 
     (slow, whole), (fast, _) = price("1 MB/s"), price("1 GB/s")
     k = (slow - fast) / (1 / 1e6 - 1 / 1e9)
     crossing = k / (whole - (fast - k / 1e9))
-    swept = hapdsl("cost", path, "--sweep", "link=0.01MB/s..1GB/s", "--points", "5", "--set", "batch=2048", "--set", "d=64", "--json").object
+    swept = hapdsl(
+        "cost",
+        path,
+        "--sweep",
+        "link=0.01MB/s..1GB/s",
+        "--points",
+        "5",
+        "--set",
+        "batch=2048",
+        "--set",
+        "d=64",
+        "--json",
+    ).object
     assert [p["program"] for p in swept["plans"][:2]] == ["by_batch", "whole"]
     # the search may know better than both; between the two alone the lines cross where their prices say
     (change,) = _changes_of_two(path)
@@ -62,14 +86,28 @@ def _changes_of_two(path: Path) -> list[tuple[float, int, int]]:
 
 
 def test_a_model_is_planned_where_the_best_changes(hapdsl: Run, model: Path) -> None:
-    found = hapdsl("cost", model, "--sweep", "link=0.1MB/s..100GB/s", "--points", "5", "--set", "batch=2048", "--set", "d=64", "--json").object
+    found = hapdsl(
+        "cost",
+        model,
+        "--sweep",
+        "link=0.1MB/s..100GB/s",
+        "--points",
+        "5",
+        "--set",
+        "batch=2048",
+        "--set",
+        "d=64",
+        "--json",
+    ).object
     assert len(found["plans"]) > 1
     assert found["changes"]
     for change in found["changes"]:
         assert found["values"][0] < change["at"] < found["values"][-1]
     # never worse than what is planned there
     for i in (0, 4):
-        text = model.read_text().replace("bandwidth = 1 GB/s, latency", f"bandwidth = {found['values'][i]} B/s, latency")
+        text = model.read_text().replace(
+            "bandwidth = 1 GB/s, latency", f"bandwidth = {found['values'][i]} B/s, latency"
+        )
         there = model.with_name("there.hap")
         there.write_text(text)
         planned = hapdsl("plan", there, "--all-devices", "--set", "batch=2048", "--set", "d=64", "--json").object

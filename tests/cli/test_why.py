@@ -39,7 +39,17 @@ cluster four {
     node host = 4 * quick over { bandwidth = 1 GB/s, latency = 1 us }
 }
 """
-KEYS = {"placement", "instruction", "cost_s", "delta_s", "bound_s", "bound_delta_s", "communication_s", "compute_s", "changes"}
+KEYS = {
+    "placement",
+    "instruction",
+    "cost_s",
+    "delta_s",
+    "bound_s",
+    "bound_delta_s",
+    "communication_s",
+    "compute_s",
+    "changes",
+}
 
 
 @pytest.fixture
@@ -76,13 +86,17 @@ def test_in_words(hapdsl: Run, plan: tuple[Path, dict[str, object]]) -> None:
     found = hapdsl("why", path, "w1")
     assert found.status == 0
     assert "w1 is held as" in found.out and "w1 is offered to readers as" in found.out
-    head, chosen = next(pair for pair in itertools.pairwise(found.out.split("\n")) if pair[0].startswith("w1 is held as"))
+    head, chosen = next(
+        pair for pair in itertools.pairwise(found.out.split("\n")) if pair[0].startswith("w1 is held as")
+    )
     assert "difference" in head and "communication" in head and "by the bound" in head
     assert "+0 s" in chosen
     assert "all_gather" in found.out or "all_reduce" in found.out
 
 
-def test_a_plan_is_explained_as_well_before_it_is_written(hapdsl: Run, model: Path, plan: tuple[Path, dict[str, object]]) -> None:
+def test_a_plan_is_explained_as_well_before_it_is_written(
+    hapdsl: Run, model: Path, plan: tuple[Path, dict[str, object]]
+) -> None:
     """From a model and a cluster it is planned first, and the answers are the same."""
     first = hapdsl("why", model, "h", "--all-devices", "--json").object
     assert first == hapdsl("why", plan[0], "h", "--json").object
@@ -98,7 +112,9 @@ def test_a_plan_for_fewer_devices(hapdsl: Run, model: Path) -> None:
 
 def test_settings_and_clusters(hapdsl: Run, plan: tuple[Path, dict[str, object]], tmp_path: Path) -> None:
     path, said = plan
-    (tmp_path / "other.hap").write_text(TINY.replace("cluster pair", "cluster two").replace("1 GB/s", "10 MB/s").split("}\n", 1)[1])
+    (tmp_path / "other.hap").write_text(
+        TINY.replace("cluster pair", "cluster two").replace("1 GB/s", "10 MB/s").split("}\n", 1)[1]
+    )
     slow = hapdsl("why", path, "h", "--cluster", tmp_path / "other.hap", "--json").object
     assert slow["cluster"] == "two" and slow["cost_s"] > said["cost_s"]  # type: ignore[operator]
     bigger = hapdsl("why", path, "h", "--set", "batch=64", "--all-devices", "--json").object
@@ -186,8 +202,13 @@ def test_no_plan_at_all(hapdsl: Run, tmp_path: Path) -> None:
 def test_lines_that_no_searched_program_has(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
     """A scalar's sum with a weight as partial sums is legal, and nothing that a search would write."""
     text = tiny.read_text(encoding="utf-8")
-    odd = text.replace("z@S(0)      = matmul(h@S(0), w2@R)", "z@P = matmul(h@R, w2@P)\n        z@S(0) = reduce_scatter(z@P)")
-    odd = odd.replace("h@S(0)      = relu(u@S(0))", "h@S(0)      = relu(u@S(0))\n        h@R = all_gather(h@S(0))\n        w2@P = partial(w2@R)")
+    odd = text.replace(
+        "z@S(0)      = matmul(h@S(0), w2@R)", "z@P = matmul(h@R, w2@P)\n        z@S(0) = reduce_scatter(z@P)"
+    )
+    odd = odd.replace(
+        "h@S(0)      = relu(u@S(0))",
+        "h@S(0)      = relu(u@S(0))\n        h@R = all_gather(h@S(0))\n        w2@P = partial(w2@R)",
+    )
     path = tmp_path / "odd.hap"
     path.write_text(odd, encoding="utf-8")
     assert hapdsl("check", path, "--json").status == 0

@@ -18,7 +18,8 @@ def test_seconds(seconds: float, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (2**20 * 11.61, "11.6 MiB"), (40 * 2**30, "40.0 GiB")]
+    ("size", "words"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (2**20 * 11.61, "11.6 MiB"), (40 * 2**30, "40.0 GiB")],
 )
 def test_sizes(size: float, words: str) -> None:
     assert in_bytes(size) == words
@@ -34,11 +35,17 @@ def test_shares() -> None:
 
 
 def test_a_table_keeps_brackets() -> None:
-    assert table(("a", "b"), [("f32[b, s]", "[/x]"), ("[", "1")]).split("\n") == ["a          b", "f32[b, s]  [/x]", "[          1"]
+    assert table(("a", "b"), [("f32[b, s]", "[/x]"), ("[", "1")]).split("\n") == [
+        "a          b",
+        "f32[b, s]  [/x]",
+        "[          1",
+    ]
 
 
 def test_json_has_no_nan() -> None:
     import numpy as np
 
-    found = plain({"a": float("nan"), "b": [np.float64("inf"), np.int64(3)], "c": np.array([1.5, np.nan]), "d": (True, None)})
+    found = plain(
+        {"a": float("nan"), "b": [np.float64("inf"), np.int64(3)], "c": np.array([1.5, np.nan]), "d": (True, None)}
+    )
     assert found == {"a": None, "b": [None, 3], "c": [1.5, None], "d": [True, None]}

@@ -11,13 +11,28 @@ from hapdsl.cluster.vary import quantities, vary
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.sweep import read_range
 
-DEVICES = (Device("a", "quick", {"f32": 4e9, "f16": 16e9}, 1e9, 1e9), *(Device(n, "slow", {"f32": 1e9}, 1e9, 1e9) for n in "bc"))
-TWO = Cluster("two", DEVICES, (Host("l", (0,)), Host("r", (1, 2), Link(1e9, 1e-6), 5e8)), Link(2e9, 3e-6), {"all_reduce": Curve(((0, 0), (1, 1)))})
+DEVICES = (
+    Device("a", "quick", {"f32": 4e9, "f16": 16e9}, 1e9, 1e9),
+    *(Device(n, "slow", {"f32": 1e9}, 1e9, 1e9) for n in "bc"),
+)
+TWO = Cluster(
+    "two",
+    DEVICES,
+    (Host("l", (0,)), Host("r", (1, 2), Link(1e9, 1e-6), 5e8)),
+    Link(2e9, 3e-6),
+    {"all_reduce": Curve(((0, 0), (1, 1)))},
+)
 ONE = Cluster("one", DEVICES, (Host("l", (0, 1, 2), Link(1e9, 1e-6, 5e9)),))
 
 
 def test_what_there_is_to_change() -> None:
-    assert quantities(TWO) == {"quick": "compute", "slow": "compute", "network": "bandwidth", "latency": "time", "link": "bandwidth"}
+    assert quantities(TWO) == {
+        "quick": "compute",
+        "slow": "compute",
+        "network": "bandwidth",
+        "latency": "time",
+        "link": "bandwidth",
+    }
     assert "network" not in quantities(ONE)
 
 

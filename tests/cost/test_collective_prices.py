@@ -87,8 +87,13 @@ def test_prices_that_hang_together(held: list[int], link: tuple[float, float]) -
 @given(st.integers(1, 10**6), st.integers(2, 16), links)
 @settings(deadline=None)
 def test_all_reduce_is_reduce_scatter_and_all_gather(share: int, n: int, link: tuple[float, float]) -> None:
-    halves = [wired_seconds(kind, "padded", share, n * share, Wiring.uniform(n, *link)) for kind in ("reduce_scatter", "all_gather")]
-    assert wired_seconds("all_reduce", "ring", 0, n * share, Wiring.uniform(n, *link)) == pytest.approx(sum(halves), rel=1e-9)
+    halves = [
+        wired_seconds(kind, "padded", share, n * share, Wiring.uniform(n, *link))
+        for kind in ("reduce_scatter", "all_gather")
+    ]
+    assert wired_seconds("all_reduce", "ring", 0, n * share, Wiring.uniform(n, *link)) == pytest.approx(
+        sum(halves), rel=1e-9
+    )
 
 
 @given(shares, links, st.data())
@@ -97,7 +102,9 @@ def test_one_message_is_never_dearer_than_two(a: list[int], link: tuple[float, f
     b = data.draw(st.lists(st.integers(0, 10**9), min_size=len(a), max_size=len(a)))
     both = [x + y for x, y in zip(a, b, strict=True)]
     for kind, method in ALL:
-        one, two, together = (wired_seconds(kind, method, max(s), sum(s), Wiring.uniform(len(s), *link)) for s in (a, b, both))
+        one, two, together = (
+            wired_seconds(kind, method, max(s), sum(s), Wiring.uniform(len(s), *link)) for s in (a, b, both)
+        )
         assert together <= (one + two) * (1 + 1e-9)
 
 
@@ -105,7 +112,14 @@ speeds = st.floats(1e7, 1e12)
 delays = st.floats(0, 1e-3)
 
 
-@given(st.integers(2, 5), st.integers(1, 5), st.tuples(speeds, delays), st.tuples(speeds, delays), st.floats(1e7, 1e13), st.integers(1, 10**9))
+@given(
+    st.integers(2, 5),
+    st.integers(1, 5),
+    st.tuples(speeds, delays),
+    st.tuples(speeds, delays),
+    st.floats(1e7, 1e13),
+    st.integers(1, 10**9),
+)
 @settings(deadline=None)
 def test_two_steps_are_never_cheaper_than_one(
     nodes: int, each: int, inner: tuple[float, float], outer: tuple[float, float], switch: float, share: int
@@ -130,7 +144,10 @@ def test_two_steps_are_never_cheaper_than_one(
             for groups in (first, then):
                 n = len(groups[0])
                 wirings = cluster.links(groups)
-                two += max(best_method(kind, np.full(n, held), held * n, cluster, g, w)[1] for g, w in zip(groups, wirings, strict=True))
+                two += max(
+                    best_method(kind, np.full(n, held), held * n, cluster, g, w)[1]
+                    for g, w in zip(groups, wirings, strict=True)
+                )
                 held *= 1 if kind == "all_to_all" else n
             assert one <= two * (1 + 1e-9)
 

@@ -185,11 +185,16 @@ def test_efficiencies_and_operators_are_read_from_text() -> None:
     assert (e.efficiency, e.curves, list(cluster.measured)) == ({}, {}, ["all_reduce"])
     assert d.reach("matmul_nt", "f16") == (1e12 * 0.25, 1e9 * 0.25)
     assert d.reach("relu", "f32") == (1e12, 1e9 * 0.8)
-    assert [sorted(members) for members, _ in [(m.tolist(), c) for m, c in cluster.reach("matmul", "f32").curves]] == [[0, 1]]
+    assert [sorted(members) for members, _ in [(m.tolist(), c) for m, c in cluster.reach("matmul", "f32").curves]] == [
+        [0, 1]
+    ]
     assert cluster.kinds() == [[0, 1], [2]]
 
 
-@given(st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000)), min_size=2, max_size=6), st.lists(st.floats(0, 1e4), min_size=1))
+@given(
+    st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000)), min_size=2, max_size=6),
+    st.lists(st.floats(0, 1e4), min_size=1),
+)
 @settings(deadline=None)
 def test_a_curve_at_many_sizes_is_that_at_each(steps: list[tuple[int, int]], sizes: list[float]) -> None:
     xs, ys = np.cumsum([s[0] for s in steps]), np.cumsum([s[1] for s in steps])

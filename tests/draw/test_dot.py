@@ -49,7 +49,11 @@ def nodes_of(found: dict) -> dict[int, list[str]]:
 def test_golden(what: str, mixed: tuple[Program, Cost]) -> None:
     """HAPDSL_UPDATE=1 writes the files again; look at the change before committing it."""
     program, cost = mixed
-    text = {"program": lambda: program_dot(program), "priced": lambda: program_dot(program, cost), "model": lambda: graph_dot(program.graph)}[what]()
+    text = {
+        "program": lambda: program_dot(program),
+        "priced": lambda: program_dot(program, cost),
+        "model": lambda: graph_dot(program.graph),
+    }[what]()
     file = GOLDEN / f"{what}.dot"
     if os.environ.get("HAPDSL_UPDATE"):
         file.write_text(text, encoding="utf-8")
@@ -60,7 +64,9 @@ def test_every_instruction_and_every_read_is_drawn(mixed: tuple[Program, Cost]) 
     program, _ = mixed
     found = laid_out(program_dot(program))
     boxes = nodes_of(found)
-    drawn = {(" ".join(boxes[e["tail"]]), " ".join(boxes[e["head"]])) for e in found["edges"] if e.get("style") != "invis"}
+    drawn = {
+        (" ".join(boxes[e["tail"]]), " ".join(boxes[e["head"]])) for e in found["edges"] if e.get("style") != "invis"
+    }
     for instruction in program.instructions:
         op = instruction.op
         for output in instruction.outputs:
@@ -120,11 +126,16 @@ def test_a_folded_layer_shows_what_it_reads_in_rows(bench: Workbench) -> None:
         turn = instruction.node.repeat if instruction.node else ()
         if turn != (("layer", 0),) or instruction.section != "forward":
             continue
-        at = next(k for k, b in boxes.items() if b[-1] == instruction.op and f"{instruction.outputs[0].tensor.removeprefix('layer.0.')}@R" in b)
+        at = next(
+            k
+            for k, b in boxes.items()
+            if b[-1] == instruction.op and f"{instruction.outputs[0].tensor.removeprefix('layer.0.')}@R" in b
+        )
         for read in instruction.inputs:
             name = f"{read.tensor.removeprefix('layer.0.')}@R"  # within the layer; outside of it the whole name
             made = any(head == at and {name, str(read)} & {*boxes[tail]} for tail, head in arrows)
             assert name in boxes[at] or made, (instruction, read)
+
 
 def test_folded_plan_counts_its_collectives(bench: Workbench) -> None:
     """However layers and buckets are folded, the numbers on the drawing add up to the program's collectives."""
@@ -181,7 +192,10 @@ def test_any_characters_are_shown(names: list[str]) -> None:
     )
     done = subprocess.run(["dot", "-Tsvg"], input=to_dot(picture).encode(), capture_output=True, check=True, timeout=60)
     assert not done.stderr, done.stderr
-    seen = {squeezed("".join(t.itertext())) for t in ElementTree.fromstring(done.stdout).iter("{http://www.w3.org/2000/svg}text")}
+    seen = {
+        squeezed("".join(t.itertext()))
+        for t in ElementTree.fromstring(done.stdout).iter("{http://www.w3.org/2000/svg}text")
+    }
     for name in names:
         shown = squeezed("".join(c if c.isprintable() else "\ufffd" for c in name))
         assert shown in seen or not shown, (name, seen)

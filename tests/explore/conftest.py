@@ -77,7 +77,9 @@ def prices(path: Path, name: str = "mixed") -> tuple[str, dict[int, str]]:
 
 
 @asynccontextmanager
-async def opened(path: Path, size: tuple[int, int] = (80, 24), **options: Any) -> AsyncIterator[tuple[ExploreApp, Pilot[int]]]:
+async def opened(
+    path: Path, size: tuple[int, int] = (80, 24), **options: Any
+) -> AsyncIterator[tuple[ExploreApp, Pilot[int]]]:
     """The application on a file, once it has settled."""
     options.setdefault("connect", Local)
     options.setdefault("search", False)
@@ -89,7 +91,9 @@ async def opened(path: Path, size: tuple[int, int] = (80, 24), **options: Any) -
         yield app, pilot
 
 
-async def settled(app: ExploreApp, pilot: Pilot[int], until: Callable[[], bool] | None = None, seconds: float = 40) -> None:
+async def settled(
+    app: ExploreApp, pilot: Pilot[int], until: Callable[[], bool] | None = None, seconds: float = 40
+) -> None:
     """Wait until nothing is checked or formatted any more, and `until` holds."""
     calm = 0
     for _ in range(int(seconds / 0.02)):
@@ -98,7 +102,9 @@ async def settled(app: ExploreApp, pilot: Pilot[int], until: Callable[[], bool] 
         calm = 0 if busy or (until is not None and not until()) else calm + 1
         if calm >= 2:
             return
-    raise AssertionError(f"still busy: checks {app.work.checks.flying} {app.work.checks.waiting}, search {app.session.searching!r} {app.work.outcome!r}")
+    raise AssertionError(
+        f"still busy: checks {app.work.checks.flying} {app.work.checks.waiting}, search {app.session.searching!r} {app.work.outcome!r}"
+    )
 
 
 def run(work: Coroutine[Any, Any, None], seconds: float = 110) -> None:

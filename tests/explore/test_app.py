@@ -27,7 +27,9 @@ MULTIPLY, GATHER = 31, 27  # the lines `z@S(0) = matmul(h@S(0), w2@R)` and `w1@R
 
 
 def detail(app: ExploreApp) -> str:
-    return "".join(words for words, _ in describe(app.session.document, app.session.plan, app.editor.cursor_location[0] + 1))
+    return "".join(
+        words for words, _ in describe(app.session.document, app.session.plan, app.editor.cursor_location[0] + 1)
+    )
 
 
 def test_opens_on_the_first_program_with_its_cost(small: Path) -> None:
@@ -39,7 +41,9 @@ def test_opens_on_the_first_program_with_its_cost(small: Path) -> None:
             assert app.editor.cursor_location[0] + 1 == bench.program("mixed").span.line
             costs, old = app.session.document.costs()
             assert not old
-            assert sum(c.seconds for c in costs.values()) == pytest.approx(sum(float(s.max()) for s in cost.per_instruction_s))
+            assert sum(c.seconds for c in costs.values()) == pytest.approx(
+                sum(float(s.max()) for s in cost.per_instruction_s)
+            )
             rows = app.session.rows()
             assert [(r.plan.program, r.state) for r in rows] == [("mixed", "proven"), ("open", "sketch")]
             assert rows[0].seconds == pytest.approx(cost.sync_s) and rows[1].seconds is None
@@ -108,7 +112,10 @@ def test_a_line_that_parses_but_does_not_hold(small: Path) -> None:
             (found,) = [f for f in app.session.document.findings if f.is_error]
             assert found.line == MULTIPLY and app.session.rows()[0].state == "wrong"
             assert found.code in detail(app) and found.message in detail(app)
-            assert any(f"✗ {found.message}"[:14] in row and row.startswith(f"{MULTIPLY} ") for row in on_screen(app).split("\n"))
+            assert any(
+                f"✗ {found.message}"[:14] in row and row.startswith(f"{MULTIPLY} ")
+                for row in on_screen(app).split("\n")
+            )
 
     run(work())
 
@@ -352,7 +359,15 @@ def test_baselines_and_the_plan_arrive(small: Path) -> None:
         async with opened(small, size=(150, 40), search=True) as (app, pilot):
             await settled(app, pilot, lambda: not app.work.searching, seconds=40)
             rows = app.session.rows()
-            assert [r.plan.origin for r in rows] == ["file", "file", "plan", "baseline", "baseline", "baseline", "baseline"]
+            assert [r.plan.origin for r in rows] == [
+                "file",
+                "file",
+                "plan",
+                "baseline",
+                "baseline",
+                "baseline",
+                "baseline",
+            ]
             plan = rows[2]
             assert plan.state == "proven" and plan.plan.gap is not None and 0 <= plan.plan.gap < 0.02
             assert plan.seconds is not None and all(r.seconds is None or plan.seconds <= r.seconds for r in rows)
@@ -434,7 +449,9 @@ def test_an_edited_plan_is_not_overwritten_by_the_search(small: Path) -> None:
 
 def test_nothing_to_plan_is_no_trouble(tmp_path: Path) -> None:
     file = tmp_path / "cluster.hap"
-    file.write_text("cluster c {\n    device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 10 GB/s }\n    node n = 2 * d over { bandwidth = 1 GB/s, latency = 1 us }\n}\n")
+    file.write_text(
+        "cluster c {\n    device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 10 GB/s }\n    node n = 2 * d over { bandwidth = 1 GB/s, latency = 1 us }\n}\n"
+    )
 
     async def work() -> None:
         async with opened(file, search=True) as (app, pilot):
@@ -447,7 +464,9 @@ def test_nothing_to_plan_is_no_trouble(tmp_path: Path) -> None:
     run(work())
 
 
-@pytest.mark.parametrize("text", ["", "\n", "model", "#" * 5000, "\t\x00\x01[/]\n", "program p for m { " * 60], ids=range(6))
+@pytest.mark.parametrize(
+    "text", ["", "\n", "model", "#" * 5000, "\t\x00\x01[/]\n", "program p for m { " * 60], ids=range(6)
+)
 def test_any_text_can_be_open(tmp_path: Path, text: str) -> None:
     file = tmp_path / "odd[b].hap"
     file.write_text(text)

@@ -20,7 +20,11 @@ def pair(small: Path) -> Path:
     """The small file with a second program that differs in how w1 is gathered and in the shares of the batch."""
     text = small.read_text()
     program = text[text.index("program mixed") : text.index("program open")]
-    second = program.replace("mixed", "padded").replace("method = grouped", "method = padded").replace("[76, 76, 26, 26, 26, 26]", "[43, 43, 43, 43, 42, 42]")
+    second = (
+        program.replace("mixed", "padded")
+        .replace("method = grouped", "method = padded")
+        .replace("[76, 76, 26, 26, 26, 26]", "[43, 43, 43, 43, 42, 42]")
+    )
     small.write_text(text.replace("program open", f"{second}program open"))
     return small
 
@@ -82,19 +86,30 @@ def test_sliders_price_all_plans_again_and_say_who_wins(pair: Path) -> None:
             assert "12 GB/s" in pane.plain and "fast" in pane.plain
             await pilot.press("up")  # the last one: the link
             await pilot.press(*["left"] * 4)
-            await settled(app, pilot, lambda: pane.answer["now"]["0"] == pytest.approx(price("mixed", a=("12 GB/s", "6 GB/s"))))
+            await settled(
+                app, pilot, lambda: pane.answer["now"]["0"] == pytest.approx(price("mixed", a=("12 GB/s", "6 GB/s")))
+            )
             assert pane.answer["now"]["1"] == pytest.approx(price("padded", a=("12 GB/s", "6 GB/s")))
             assert "6 GB/s" in pane.plain and "×0.5" in pane.plain
             await settled(app, pilot, lambda: pane.answer["strip"]["slider"] == "link")
             points = pane.answer["strip"]["points"]
             at = min(range(len(points)), key=lambda k: abs(points[k] - 0.5))
-            assert pane.answer["strip"]["seconds"][at] == pytest.approx([pane.answer["now"]["0"], pane.answer["now"]["1"]])
+            assert pane.answer["strip"]["seconds"][at] == pytest.approx(
+                [pane.answer["now"]["0"], pane.answer["now"]["1"]]
+            )
             await pilot.press("0")
             await settled(app, pilot, lambda: pane.answer["now"] == pytest.approx(pane.answer["base"]))
             row = pane.plain.splitlines()[3]
             await pilot.click("#whatif Static", offset=(row.index("●") + 4, 3))  # the second slider, a factor of two
             assert pane.slider == "t4" and pane.factors == {"t4": 2.0}
-            await settled(app, pilot, lambda: pane.answer["now"]["0"] == pytest.approx(price("mixed", a=("8.1 TFLOP/s", "16.2 TFLOP/s"), b=("65 TFLOP/s", "130 TFLOP/s"))))
+            await settled(
+                app,
+                pilot,
+                lambda: (
+                    pane.answer["now"]["0"]
+                    == pytest.approx(price("mixed", a=("8.1 TFLOP/s", "16.2 TFLOP/s"), b=("65 TFLOP/s", "130 TFLOP/s")))
+                ),
+            )
 
     run(work())
 
@@ -107,6 +122,9 @@ def test_one_plan_has_nothing_beside_it(small: Path) -> None:
             assert "There is one plan with a price" in on_screen(app)
             await pilot.press("n", "tab", "equals_sign", "w")
             await settled(app, pilot, lambda: app.query_one(WhatIf).sliders != [])
-            assert "mixed is the fastest all the way" in app.query_one(WhatIf).plain or "strip" not in app.query_one(WhatIf).answer
+            assert (
+                "mixed is the fastest all the way" in app.query_one(WhatIf).plain
+                or "strip" not in app.query_one(WhatIf).answer
+            )
 
     run(work())

@@ -59,11 +59,19 @@ def test_a_module_is_imported_beside_the_screen_and_gets_a_name_when_saved(here:
             assert any("no model yet" in n.message for n in app._notifications)
             await settled(app, pilot, lambda: not app.session.importing)
             document = app.session.main
-            assert document.text.startswith("# imported from nets:net\nmodel net(batch = 8") and not document.findings and not document.dirty
+            assert (
+                document.text.startswith("# imported from nets:net\nmodel net(batch = 8")
+                and not document.findings
+                and not document.dirty
+            )
             assert app.session.brought is not None
             np.savez(f"{app.session.brought}.npz", table=np.ones(3))  # as where a module has constants
             await pilot.press("2")
-            app.editor.put(document.text.replace("param _0.bias   : f32[hidden]          init zeros", "frozen _0.bias : f32[hidden] init table"))
+            app.editor.put(
+                document.text.replace(
+                    "param _0.bias   : f32[hidden]          init zeros", "frozen _0.bias : f32[hidden] init table"
+                )
+            )
             await settled(app, pilot)
             await pilot.press("ctrl+s")
             await pilot.pause()

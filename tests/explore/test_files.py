@@ -49,7 +49,9 @@ def test_exports(small: Path, name: str) -> None:
     run(work())
     if name == "m.hap":
         bench = Workbench(target)
-        assert bench.cost(bench.program())[2].sync_s == pytest.approx(Workbench(small).cost(Workbench(small).program("mixed"))[2].sync_s)
+        assert bench.cost(bench.program())[2].sync_s == pytest.approx(
+            Workbench(small).cost(Workbench(small).program("mixed"))[2].sync_s
+        )
     elif name == "m.json":
         assert json.loads(target.read_text())["otherData"]["program"] == "mixed"
     elif name.endswith(".svg"):
@@ -69,15 +71,23 @@ def test_a_training_script_trains(small: Path) -> None:
 
     run(work())
     script = target.read_text().replace("STEPS = 100", "STEPS = 3")
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=100, cwd=small.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=100, cwd=small.parent
+    )
     assert done.returncode == 0, done.stderr
     first, last = (float(line.split(": ")[1]) for line in done.stdout.splitlines())
     assert done.stdout.startswith("step 1: ") and last < first
 
 
 def test_a_run_s_times_are_laid_over_the_prediction(small: Path) -> None:
-    text = small.read_text().replace("2 * a100, 4 * t4", "1 * a100, 1 * t4").replace("[76, 76, 26, 26, 26, 26]", "[200, 56]")
-    small.write_text(text.replace("[304, 304, 104, 104, 104, 104]", "[800, 224]").replace("hidden = 1024", "hidden = 1024"))
+    text = (
+        small.read_text()
+        .replace("2 * a100, 4 * t4", "1 * a100, 1 * t4")
+        .replace("[76, 76, 26, 26, 26, 26]", "[200, 56]")
+    )
+    small.write_text(
+        text.replace("[304, 304, 104, 104, 104, 104]", "[800, 224]").replace("hidden = 1024", "hidden = 1024")
+    )
 
     async def work() -> None:
         async with opened(small, size=(150, 46)) as (app, pilot):
@@ -188,7 +198,11 @@ def test_settings(tmp_path: Path, small: Path) -> None:
     assert (found.theme, found.open_with, found.timeline) == ("nord", "program", True)
     assert found.save(theme="textual-light") == "" and json.loads(file.read_text())["mine"] == 1
     file.write_text("{")
-    assert "can't be read" in read(file).trouble and "can't be read" in Settings(file=file).save(theme="x") and file.read_text() == "{"
+    assert (
+        "can't be read" in read(file).trouble
+        and "can't be read" in Settings(file=file).save(theme="x")
+        and file.read_text() == "{"
+    )
 
     async def work() -> None:
         file.write_text('{"theme": "nord", "open_with": "program"}')

@@ -13,7 +13,7 @@ from hapdsl.explore.highlight import DARK, LIGHT, spans
 from .conftest import FILES
 
 
-@given(st.text(alphabet=st.sampled_from("ab.@S(01)RP?#\"\\ {};,=+-[]\tµ\u0300"), max_size=60))
+@given(st.text(alphabet=st.sampled_from('ab.@S(01)RP?#"\\ {};,=+-[]\tµ\u0300'), max_size=60))
 def test_any_line_gives_spans_in_order_inside_it(line: str) -> None:
     end = 0
     for start, stop, kind in spans(line):
@@ -26,7 +26,10 @@ def test_any_line_gives_spans_in_order_inside_it(line: str) -> None:
     ("line", "expected"),
     [
         ("    h@S(0) = relu(z@P)  # ok", [("S(0)", "S0"), ("relu", "call"), ("P", "P"), ("# ok", "comment")]),
-        ("    w@(S(1), R) = all_gather(w@?)", [("S(1)", "S1"), ("R", "R"), ("all_gather", "collective"), ("?", "hole")]),
+        (
+            "    w@(S(1), R) = all_gather(w@?)",
+            [("S(1)", "S1"), ("R", "R"), ("all_gather", "collective"), ("?", "hole")],
+        ),
         ("program p for m on c {", [("program", "keyword"), ("for", "keyword"), ("on", "keyword")]),
         ("    input x : f32[batch, 64]", [("input", "keyword"), ("f32", "type"), ("64", "number")]),
         ("        x@R = input()", [("R", "R"), ("input", "call")]),

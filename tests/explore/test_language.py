@@ -107,14 +107,22 @@ def test_definitions_in_other_files(language: Language) -> None:
     assert target("for mlp(", 5)[1].startswith("model mlp(")
     assert target("on digits", 4)[1].startswith("cluster digits")
     assert target("= relu(", 3)[1].startswith("op relu(")
-    assert target("w1@S(1), b1@S(0), w2") == ("mlp.hap", next(row.strip() for row in model.split("\n") if "param w1" in row))
+    assert target("w1@S(1), b1@S(0), w2") == (
+        "mlp.hap",
+        next(row.strip() for row in model.split("\n") if "param w1" in row),
+    )
     assert language.elsewhere(str(path), *at("shares")) is None
 
 
 def test_renaming_keeps_what_the_text_means(language: Language) -> None:
     edits = language.rename("small.hap", *at("h = relu"), "hid")
     text = apply(TEXT, edits)
-    assert "hid = relu(a)" in text and "hid.grad@S(0)  = matmul_nt" in text and "z@S(1) = matmul(hid@R" in text and "hidden" in text
+    assert (
+        "hid = relu(a)" in text
+        and "hid.grad@S(0)  = matmul_nt" in text
+        and "z@S(1) = matmul(hid@R" in text
+        and "hidden" in text
+    )
     before, after = (Workbench("s.hap", t) for t in (TEXT, text))
     assert after.cost(after.program("mixed"))[2].sync_s == before.cost(before.program("mixed"))[2].sync_s
     assert "program mixed for net on box" in apply(TEXT, language.rename("small.hap", *at("mlp(batch"), "net"))
@@ -140,13 +148,19 @@ def test_renaming_leaves_strings_and_refuses_what_is_taken(language: Language) -
 def test_a_server_ends_as_told() -> None:
     messages = [
         {"id": 1, "method": "initialize", "params": {"processId": None, "rootUri": None, "capabilities": {}}},
-        {"id": 2, "method": "textDocument/hover", "params": {"textDocument": {"uri": "file:///no/such.hap"}, "position": {"line": 0, "character": 0}}},
+        {
+            "id": 2,
+            "method": "textDocument/hover",
+            "params": {"textDocument": {"uri": "file:///no/such.hap"}, "position": {"line": 0, "character": 0}},
+        },
         {"id": 3, "method": "shutdown", "params": None},
         {"method": "exit"},
     ]
     bodies = [json.dumps({"jsonrpc": "2.0", **m}).encode() for m in messages]
     given = b"".join(b"Content-Length: %d\r\n\r\n%s" % (len(b), b) for b in bodies)
-    done = subprocess.run([sys.executable, "-m", "hapdsl", "lsp"], input=given, capture_output=True, env=environment(), timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "hapdsl", "lsp"], input=given, capture_output=True, env=environment(), timeout=60
+    )
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert b"can't be read" in done.stdout and b'"id": 3' in done.stdout
 
@@ -165,7 +179,9 @@ def test_a_server_answers_an_editor(tmp_path: Path) -> None:
 
         await client.start_io(sys.executable, "-m", "hapdsl", "lsp", env=environment())
         try:
-            capabilities = (await client.initialize_async(lsp.InitializeParams(capabilities=lsp.ClientCapabilities()))).capabilities
+            capabilities = (
+                await client.initialize_async(lsp.InitializeParams(capabilities=lsp.ClientCapabilities()))
+            ).capabilities
             client.initialized(lsp.InitializedParams())
             assert capabilities.position_encoding == lsp.PositionEncodingKind.Utf16
             broken = TEXT.replace("for mlp on box", "for mpl on box", 1).replace("\n", "\r\n")
@@ -173,26 +189,41 @@ def test_a_server_answers_an_editor(tmp_path: Path) -> None:
             found = (await heard.get()).diagnostics
             assert found[0].code == "HAP242" and "is it mlp?" in found[0].message
             name = lsp.TextDocumentIdentifier(uri)
-            (action,) = await client.text_document_code_action_async(lsp.CodeActionParams(name, found[0].range, lsp.CodeActionContext(found)))
+            (action,) = await client.text_document_code_action_async(
+                lsp.CodeActionParams(name, found[0].range, lsp.CodeActionContext(found))
+            )
             assert action.edit.changes[uri][0].new_text == "mlp"
             row = '    u = einsum("🎲", x, w11)'  # a letter of two code units before what is wrong
             astral = lsp.TextDocumentContentChangeWholeDocument(TEXT.replace("    u = matmul(x, w1)", row))
-            client.text_document_did_change(lsp.DidChangeTextDocumentParams(lsp.VersionedTextDocumentIdentifier(2, uri), [astral]))
+            client.text_document_did_change(
+                lsp.DidChangeTextDocumentParams(lsp.VersionedTextDocumentIdentifier(2, uri), [astral])
+            )
             found = (await heard.get()).diagnostics
-            (action,) = await client.text_document_code_action_async(lsp.CodeActionParams(name, found[0].range, lsp.CodeActionContext(found)))
+            (action,) = await client.text_document_code_action_async(
+                lsp.CodeActionParams(name, found[0].range, lsp.CodeActionContext(found))
+            )
             for place in (found[0].range, action.edit.changes[uri][0].range):
-                assert row.encode("utf-16-le")[2 * place.start.character : 2 * place.end.character].decode("utf-16-le") == "w11"
+                assert (
+                    row.encode("utf-16-le")[2 * place.start.character : 2 * place.end.character].decode("utf-16-le")
+                    == "w11"
+                )
             messy = TEXT.replace("h = relu(a)", "h=relu( a )")
-            changed = lsp.DidChangeTextDocumentParams(lsp.VersionedTextDocumentIdentifier(3, uri), [lsp.TextDocumentContentChangeWholeDocument(messy)])
+            changed = lsp.DidChangeTextDocumentParams(
+                lsp.VersionedTextDocumentIdentifier(3, uri), [lsp.TextDocumentContentChangeWholeDocument(messy)]
+            )
             client.text_document_did_change(changed)
             assert not (await heard.get()).diagnostics
             line, column = at("z@S(0)       = matmul")
             place = lsp.Position(line - 1, column - 1)
             hover = await client.text_document_hover_async(lsp.HoverParams(name, place))
             assert "{h@S(0), w2@R} matmul {z@S(0)}" in hover.contents.value
-            (edit,) = await client.text_document_formatting_async(lsp.DocumentFormattingParams(name, lsp.FormattingOptions(4, True)))
+            (edit,) = await client.text_document_formatting_async(
+                lsp.DocumentFormattingParams(name, lsp.FormattingOptions(4, True))
+            )
             assert edit.new_text == to_text(parse(messy))
-            target = await client.text_document_definition_async(lsp.DefinitionParams(name, lsp.Position(line - 1, column + 22)))
+            target = await client.text_document_definition_async(
+                lsp.DefinitionParams(name, lsp.Position(line - 1, column + 22))
+            )
             assert target.range.start.line + 1 == at("h@S(0)       = relu")[0]
             renamed = await client.text_document_rename_async(lsp.RenameParams(name, place, "logits"))
             assert len(renamed.changes[uri]) >= 8
@@ -206,7 +237,11 @@ def test_a_server_answers_an_editor(tmp_path: Path) -> None:
 
 def test_columns_are_those_of_the_protocol() -> None:
     row = "    # 𝒙 is α, 🎲\u0301 too"
-    for encoding, units in ((lsp.PositionEncodingKind.Utf8, 8), (lsp.PositionEncodingKind.Utf16, 16), (lsp.PositionEncodingKind.Utf32, 32)):
+    for encoding, units in (
+        (lsp.PositionEncodingKind.Utf8, 8),
+        (lsp.PositionEncodingKind.Utf16, 16),
+        (lsp.PositionEncodingKind.Utf32, 32),
+    ):
         columns = Columns(["", row], PositionCodec(encoding))
         for column in range(1, len(row) + 2):
             length = len(row[: column - 1].encode(f"utf-{units}{'-le' * (units > 8)}")) // (units // 8)

@@ -26,7 +26,9 @@ def test_the_inspector_tells_a_line_s_values(small: Path) -> None:
             assert "h@S(0)  f32[256 batch, 1024 hidden], 1.00 MiB" in seen and "from line 30 relu" in seen
             assert "76×10 2.97 KiB host.a100.0 … host.a100.1, 26×10 1.02 KiB host.t4.0 … host.t4.3" in seen
             assert "read 32 cross_entropy, 36 cross_entropy_grad" in seen
-            assert "1.56 MFLOP host.a100.0 … host.a100.1, 532 kFLOP" in seen  # 2 · 76 · 1024 · 10 and 2 · 26 · 1024 · 10
+            assert (
+                "1.56 MFLOP host.a100.0 … host.a100.1, 532 kFLOP" in seen
+            )  # 2 · 76 · 1024 · 10 and 2 · 26 · 1024 · 10
             assert "model  z = matmul(h, w2)\n       small.hap:11" in seen
             app.editor.go_to(1)
             await settled(app, pilot)
@@ -92,7 +94,13 @@ def test_bounds_come_before_costs() -> None:
         {"id": "t/0/1", "text": "t@S(0) = f()", "shown": "S(0)", "chosen": False, "bound_s": 1.5},
         {"id": "t/0/2", "text": "t@S(1) = f()", "shown": "S(1)", "chosen": False, "bound_s": 1.2},
     ]
-    asked.hear({"tensor": "t", "questions": [{"kind": "call", "title": "is made by", "of": "t", "options": options}], "cost_s": 1.0})
+    asked.hear(
+        {
+            "tensor": "t",
+            "questions": [{"kind": "call", "title": "is made by", "of": "t", "options": options}],
+            "cost_s": 1.0,
+        }
+    )
     assert [r[2] for r in asked.rows()] == ["", "now", "≥ +200 ms", "≥ +500 ms"]
     asked.hear({"option": "t/0/2", "possible": True, "cost_s": 2.0, "bound_s": 1.2, "changes": []})
     assert [r[2] for r in asked.rows()] == ["", "now", "≥ +500 ms", "= +1.00 s"]
@@ -128,7 +136,11 @@ def test_a_line_in_plain_words(small: Path) -> None:
 
     async def work() -> None:
         async with opened(small) as (app, pilot):
-            for line, says in ((GATHER, "Each device has a slice of 'w1'"), (38, "are added up over the network"), (MULTIPLY, "each device takes its share of batch")):
+            for line, says in (
+                (GATHER, "Each device has a slice of 'w1'"),
+                (38, "are added up over the network"),
+                (MULTIPLY, "each device takes its share of batch"),
+            ):
                 app.editor.go_to(line)
                 await pilot.press("ctrl+b")
                 await settled(app, pilot, lambda: isinstance(app.screen, Note))

@@ -32,9 +32,19 @@ def test_an_adviser_that_dies_is_said_and_replaced(small: Path) -> None:
     async def work() -> None:
         async with opened(small, size=(160, 50), connect=Subprocess) as (app, pilot):
             await pilot.press("escape", "h")
-            await settled(app, pilot, lambda: isinstance(app.work.adviser, Subprocess) and app.work.adviser.process is not None and app.worth is not None)
+            await settled(
+                app,
+                pilot,
+                lambda: (
+                    isinstance(app.work.adviser, Subprocess)
+                    and app.work.adviser.process is not None
+                    and app.worth is not None
+                ),
+            )
             os.kill(app.work.adviser.process.pid, signal.SIGKILL)
-            await settled(app, pilot, lambda: any("the adviser stopped (signal 9)" in n.message for n in app._notifications))
+            await settled(
+                app, pilot, lambda: any("the adviser stopped (signal 9)" in n.message for n in app._notifications)
+            )
             text = app.editor.text
             await pilot.press("plus")
             await settled(app, pilot, lambda: app.editor.text != text)
@@ -51,7 +61,9 @@ class Silent(Local):
 
 def test_twenty_thousand_lines(tmp_path: Path) -> None:
     file = tmp_path / "long.hap"
-    file.write_text("model m {\n" + "".join(f"    x{k} = relu(x{k - 1})  # [/x] of {k}\n" for k in range(20_000)) + "}\n")
+    file.write_text(
+        "model m {\n" + "".join(f"    x{k} = relu(x{k - 1})  # [/x] of {k}\n" for k in range(20_000)) + "}\n"
+    )
 
     async def work() -> None:
         from hapdsl.explore.app import ExploreApp, session_of
@@ -67,6 +79,10 @@ def test_twenty_thousand_lines(tmp_path: Path) -> None:
             assert app.editor.cursor_location == (0, 0)
             await pilot.press("ctrl+g", *"x19999")
             await pilot.pause(0.2)
-            assert app.editor.cursor_location[0] + 1 == 20_001 and "x19999 = relu" in on_screen(app) and "checking" in on_screen(app)
+            assert (
+                app.editor.cursor_location[0] + 1 == 20_001
+                and "x19999 = relu" in on_screen(app)
+                and "checking" in on_screen(app)
+            )
 
     run(work())

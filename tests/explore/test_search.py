@@ -24,7 +24,11 @@ def test_best_and_bound_over_time() -> None:
     for at, best, bound in ((1.0, 2e-3, None), (2.0, 1.5e-3, 1e-3), (3.0, None, 1.2e-3)):
         now[0] = at
         log.note("programs", best, bound)
-    assert [(s.at, s.best_s, s.bound_s) for s in log.said] == [(1.0, 2e-3, None), (2.0, 1.5e-3, 1e-3), (3.0, 1.5e-3, 1.2e-3)]
+    assert [(s.at, s.best_s, s.bound_s) for s in log.said] == [
+        (1.0, 2e-3, None),
+        (2.0, 1.5e-3, 1e-3),
+        (3.0, 1.5e-3, 1.2e-3),
+    ]
     log.hold(True)
     now[0] = 10.0
     assert log.held and log.seconds == 3.0
@@ -70,7 +74,9 @@ def test_a_search_is_watched_held_continued_and_stopped(small: Path) -> None:
             reached = app.work.log.gap
             await pilot.press("full_stop")
             await settled(app, pilot, lambda: not app.work.searching)
-            assert app.work.log.gap is not None and (reached == 0 or app.work.log.gap <= reached / 4 or app.work.log.nodes)
+            assert app.work.log.gap is not None and (
+                reached == 0 or app.work.log.gap <= reached / 4 or app.work.log.nodes
+            )
             await pilot.press("p")
             planner = app.work.planner
             await pilot.press("escape")
@@ -112,6 +118,8 @@ def test_over_virtual_nodes_it_finds_what_plan_finds() -> None:
     assert said[-1] == {"id": 1, "done": True} and "gap" in told[-1]
     (priced,) = told[-1]["analysis"]["programs"]
     assert len(priced["memory_bytes"]) == 6 and priced["state"] == "proven"
-    assert priced["sync_s"] == pytest.approx(found.cost_s, rel=1e-9) and told[-1]["bound_s"] == pytest.approx(found.bound_s, rel=1e-9)
+    assert priced["sync_s"] == pytest.approx(found.cost_s, rel=1e-9) and told[-1]["bound_s"] == pytest.approx(
+        found.bound_s, rel=1e-9
+    )
     baselines = [a["analysis"]["programs"][0]["sync_s"] for a in said if a.get("plan") not in (None, "plan")]
     assert baselines and priced["sync_s"] <= min(baselines) * (1 + 1e-9)

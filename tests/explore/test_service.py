@@ -56,12 +56,18 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" if Path("/proc").is_dir() else True
+    return (
+        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" if Path("/proc").is_dir() else True
+    )
 
 
 def test_a_process_answers_and_ends_with_its_input() -> None:
     child = subprocess.Popen(
-        [sys.executable, "-m", "hapdsl.explore.service"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
+        [sys.executable, "-m", "hapdsl.explore.service"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+        text=True,
     )
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write("this is no JSON\n" + json.dumps({"id": 1, "do": "check", "path": "s.hap", "text": TEXT}) + "\n")
@@ -141,14 +147,18 @@ def test_the_screen_needs_neither_torch_nor_numpy_and_nothing_else_needs_textual
         "import sys, hapdsl.explore.app\n"
         "print([m for m in ('torch', 'numpy', 'scipy', 'lark', 'networkx') if m in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60, check=True
+    )
     assert done.stdout.strip() == "[]"
     code = (
         "import sys, hapdsl.cli, hapdsl.workbench, hapdsl.search.planner, hapdsl.draw.program, hapdsl.explore, hapdsl.explore.service\n"
         "import hapdsl.explore.analyse, hapdsl.explore.planning, hapdsl.explore.work, hapdsl.explore.state, hapdsl.explore.workers\n"
         "print([m for m in ('torch', 'textual') if m in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 

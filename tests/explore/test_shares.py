@@ -29,7 +29,11 @@ def test_units_are_moved_numbers_set_and_the_best_found(small: Path) -> None:
         async with opened(small, size=(150, 40)) as (app, pilot):
             before, first = shares(app, small)
             await pilot.press("escape", "h")
-            await settled(app, pilot, lambda: app.query_one(Shares).table is not None and "one more" in app.query_one(Shares).plain)
+            await settled(
+                app,
+                pilot,
+                lambda: app.query_one(Shares).table is not None and "one more" in app.query_one(Shares).plain,
+            )
             pane = app.query_one(Shares)
             assert isinstance(app.focused, DataTable) and "batch (256)" in on_screen(app)
             assert [c["shares"] for c in pane.table["classes"]] == [before["batch"], before["hidden"]]
@@ -37,7 +41,11 @@ def test_units_are_moved_numbers_set_and_the_best_found(small: Path) -> None:
             await pilot.press("right", "down", "down", "minus")  # hidden of the first t4
             await settled(app, pilot, lambda: app.editor.text != text)
             now, cost = shares(app, small)
-            assert now["batch"] == before["batch"] and now["hidden"][2] == before["hidden"][2] - 1 and sum(now["hidden"]) == 1024
+            assert (
+                now["batch"] == before["batch"]
+                and now["hidden"][2] == before["hidden"][2] - 1
+                and sum(now["hidden"]) == 1024
+            )
             moves = []  # the unit went where that costs least: every other way, priced from the text
             for d in (0, 1, 3, 4, 5):
                 other = list(before["hidden"])

@@ -93,7 +93,9 @@ def picture(app: ExploreApp) -> str:
     for strip in app.screen._compositor.render_strips():
         runs: list[tuple[str, int]] = []
         for segment in strip:
-            letter = letters.setdefault(str((segment.style or Style()).without_color + _colours(segment.style)), chr(ord("A") + len(letters)))
+            letter = letters.setdefault(
+                str((segment.style or Style()).without_color + _colours(segment.style)), chr(ord("A") + len(letters))
+            )
             count = segment.cell_length + (runs.pop()[1] if runs and runs[-1][0] == letter else 0)
             runs.append((letter, count))
         rows.append("".join(s.text for s in strip).rstrip())
@@ -127,7 +129,9 @@ async def standing(size: tuple[int, int], folder: Path) -> AsyncIterator[tuple[E
             text = TEXT.replace("program mixed", f"program {name}").replace("grouped", "grouped" if gap else "padded")
             document = session.open(Document(name, text, suggested=Path(f"mlp.{name}.hap")))
             origin = SYNTHESISED if gap is not None else BASELINE
-            session.put(Plan(name, name, origin, BASELINES.get(name, name), 1.09e-3 if gap else None, gap, "these shares"))
+            session.put(
+                Plan(name, name, origin, BASELINES.get(name, name), 1.09e-3 if gap else None, gap, "these shares")
+            )
             session.accept(name, analysis_from(analysed(text, document.name), document.version))
             session.plans.pop((name, "open"))
         app.refresh_all()

@@ -55,8 +55,17 @@ class Finds(Local):
         for name, program in (("dp_even", "dp_even"), ("plan", "found")):
             path = str(Path(request["path"]).with_name(f"mlp.{name}.hap"))
             own = text.replace("program mixed", f"program {program}").partition("program open")[0]
-            answer = {"id": request["id"], "plan": name, "program": program, "path": path, "text": own, "analysis": analyse(own, path)}
-            Finds.waiting.append(answer | ({"bound_s": 1e-3, "gap": 0.05, "scope": "these shares"} if name == "plan" else {}))
+            answer = {
+                "id": request["id"],
+                "plan": name,
+                "program": program,
+                "path": path,
+                "text": own,
+                "analysis": analyse(own, path),
+            }
+            Finds.waiting.append(
+                answer | ({"bound_s": 1e-3, "gap": 0.05, "scope": "these shares"} if name == "plan" else {})
+            )
         Finds.waiting.append({"id": request["id"], "done": True})
         self.answered(Finds.waiting.pop(0))
 
@@ -98,10 +107,15 @@ def test_gains_over_data_parallelism_and_full_memory_are_said() -> None:
     for key, seconds in (("plan", 1e-3), ("dp_even", 1.5e-3), ("dp_proportional", 1e-3)):
         session.open(Document(key, key))
         session.put(Plan(key, key, "baseline" if key != "plan" else "plan", key))
-        session.accept(key, Analysis(1, (), (Priced(key, "m", "c", 1, 3, "proven", sync_s=seconds, overlap_s=seconds),)))
+        session.accept(
+            key, Analysis(1, (), (Priced(key, "m", "c", 1, 3, "proven", sync_s=seconds, overlap_s=seconds),))
+        )
     plan = session.plans["plan", "plan"]
     words = "".join(w for w, _ in summarise(session, plan, facts))
-    assert "1.5 times as fast as data parallelism with equal shares (1.50 ms); as fast as data parallelism with shares by speed." in words
+    assert (
+        "1.5 times as fast as data parallelism with equal shares (1.50 ms); as fast as data parallelism with shares by speed."
+        in words
+    )
     assert "near the limit: a" in words and "b waits longest for others: 400 us, 40 % of the step" in words
     assert "Prices are guessed" in words and "next to no communication" in words
     session.searching = "programs"
@@ -115,6 +129,8 @@ def test_what_has_no_plan_has_a_summary_too(tmp_path: Path, text: str) -> None:
 
     async def work() -> None:
         async with opened(file, summary=True) as (app, _):
-            assert "odd[b].hap" in on_screen(app) and ("HAP1" in on_screen(app) or "p looks for a plan" in on_screen(app))
+            assert "odd[b].hap" in on_screen(app) and (
+                "HAP1" in on_screen(app) or "p looks for a plan" in on_screen(app)
+            )
 
     run(work())

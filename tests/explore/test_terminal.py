@@ -43,7 +43,9 @@ class Terminal:
     def press(self, *keys: str) -> None:
         for key in keys:
             self.tmux("send-keys", key)
-            time.sleep(0.3)  # a key that moves is handled later than one that is typed: on a busy machine they could change places
+            time.sleep(
+                0.3
+            )  # a key that moves is handled later than one that is typed: on a busy machine they could change places
 
     def wait(self, holds: Callable[[str], bool], seconds: float = 30) -> str:
         for _ in range(int(seconds / 0.1)):
@@ -56,7 +58,11 @@ class Terminal:
 
 @pytest.fixture
 def terminal(small: Path) -> Iterator[Terminal]:
-    variables = {"PYTHONPATH": environment()["PYTHONPATH"], "XDG_STATE_HOME": str(small.parent / "state"), "XDG_CONFIG_HOME": str(small.parent / "settings")}
+    variables = {
+        "PYTHONPATH": environment()["PYTHONPATH"],
+        "XDG_STATE_HOME": str(small.parent / "state"),
+        "XDG_CONFIG_HOME": str(small.parent / "settings"),
+    }
     code = f"import sys; from hapdsl.explore import explore; sys.exit(explore({str(small)!r}))"
     command = f"env {shlex.join(f'{k}={v}' for k, v in variables.items())} {shlex.join([sys.executable, '-c', code])}; echo status $?; sleep 60"
     found = Terminal(command, small.parent)

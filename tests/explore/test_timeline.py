@@ -67,7 +67,9 @@ def test_the_cursor_and_the_timeline_follow_each_other(small: Path) -> None:
             assert not app.query_one(Timeline).display
             await pilot.press("f7")
             await settled(app, pilot, lambda: "messages" in on_screen(app))
-            await pilot.press("escape", "2", "x")  # what is wrong keeps the last one while it is checked, then says why there is none
+            await pilot.press(
+                "escape", "2", "x"
+            )  # what is wrong keeps the last one while it is checked, then says why there is none
             await settled(app, pilot, lambda: "only a proven program" in on_screen(app))
 
     run(work())
@@ -95,17 +97,24 @@ def test_a_trace_is_laid_over_the_prediction(small: Path, tmp_path: Path) -> Non
         async with opened(small, size=(150, 60), trace=str(file)) as (app, pilot):
             await settled(app, pilot, lambda: bool(app.pane.margin.ran))
             costs, _ = app.session.document.costs()
-            assert app.pane.margin.ran == pytest.approx({line: 3 * c.seconds for line, c in costs.items() if c.seconds > 0})
+            assert app.pane.margin.ran == pytest.approx(
+                {line: 3 * c.seconds for line, c in costs.items() if c.seconds > 0}
+            )
             seen = on_screen(app)
             assert f"ran {in_seconds(3 * max(c.seconds for c in costs.values()))}" in seen
-            assert app.query_one(Timeline).answer["measured"]["total"] == pytest.approx(3 * app.session.rows()[0].seconds, rel=0.05)
+            assert app.query_one(Timeline).answer["measured"]["total"] == pytest.approx(
+                3 * app.session.rows()[0].seconds, rel=0.05
+            )
             app.editor.put(app.editor.text.replace("h@S(0)       = relu(a@S(0))", "h@S(0) = relu(a@S(0))"))
             await settled(app, pilot)
 
     run(work())
 
 
-@pytest.mark.parametrize(("content", "code"), [("{", "HAP821"), ("[1]", "HAP821"), ('{"traceEvents": []}', "HAP821"), (None, "HAP120"), ("other", "HAP821")])
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [("{", "HAP821"), ("[1]", "HAP821"), ('{"traceEvents": []}', "HAP821"), (None, "HAP120"), ("other", "HAP821")],
+)
 def test_what_is_no_trace_of_this_program_is_said(small: Path, tmp_path: Path, content: str | None, code: str) -> None:
     file = tmp_path / "odd.json"
     if content == "other":
@@ -114,5 +123,9 @@ def test_what_is_no_trace_of_this_program_is_said(small: Path, tmp_path: Path, c
     elif content is not None:
         file.write_text(content)
     with pytest.raises(HapError) as stop:
-        timeline(Desk(), {**request(small), "program": None if content != "other" else "renamed", "trace": str(file)} | ({"program": "mixed"} if content != "other" else {}))
+        timeline(
+            Desk(),
+            {**request(small), "program": None if content != "other" else "renamed", "trace": str(file)}
+            | ({"program": "mixed"} if content != "other" else {}),
+        )
     assert stop.value.diagnostics[0].code == code

@@ -44,11 +44,18 @@ def test_a_page_has_an_explorer_and_ends_with_the_server(small: Path) -> None:
         at = f"http://127.0.0.1:{port}"
         words = [sys.executable, "-m", "hapdsl", "explore", str(small), "--web", "--port", str(port)]
         folders = {n: str(small.parent / n) for n in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
-        server = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE, env={**environment(), **folders})
+        server = await asyncio.create_subprocess_exec(
+            *words, stderr=asyncio.subprocess.PIPE, env={**environment(), **folders}
+        )
         assert server.stderr is not None
         assert f"the explorer is at {at}" in (await server.stderr.readline()).decode()
         async with aiohttp.ClientSession() as browser:
-            for headers, status in (({}, 200), ({"Origin": at}, 200), ({"Origin": "http://elsewhere.example"}, 403), ({"Host": f"elsewhere.example:{port}"}, 403)):
+            for headers, status in (
+                ({}, 200),
+                ({"Origin": at}, 200),
+                ({"Origin": "http://elsewhere.example"}, 403),
+                ({"Host": f"elsewhere.example:{port}"}, 403),
+            ):
                 for _ in range(100):
                     try:
                         async with browser.get(at, headers=headers) as page:
@@ -58,7 +65,9 @@ def test_a_page_has_an_explorer_and_ends_with_the_server(small: Path) -> None:
                         await asyncio.sleep(0.1)
             async with browser.ws_connect(f"{at}/ws?width=100&height=30", headers={"Origin": at}) as page:
                 seen = b""
-                while b"small.hap" not in seen or len(list(below(server.pid))) < 4:  # the server, a shell, the explorer, a checker
+                while (
+                    b"small.hap" not in seen or len(list(below(server.pid))) < 4
+                ):  # the server, a shell, the explorer, a checker
                     seen += (await page.receive_bytes(timeout=60)) if b"small.hap" not in seen else b""
                     await asyncio.sleep(0.05)
                 started = list(below(server.pid))
@@ -86,7 +95,10 @@ def test_what_is_missing_or_taken_is_said(small: Path, monkeypatch: pytest.Monke
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert refused(str(small), "--web", "--port", str(taken.getsockname()[1])) == ("HAP824", "another --port or --host")
+        assert refused(str(small), "--web", "--port", str(taken.getsockname()[1])) == (
+            "HAP824",
+            "another --port or --host",
+        )
     assert refused(str(small.parent / "none.hap"), "--web")[0] == "HAP120"
     monkeypatch.setitem(sys.modules, "textual_serve", None)
     assert refused(str(small), "--web") == ("HAP823", "pip install 'hapdsl[web]'")

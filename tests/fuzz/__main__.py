@@ -27,7 +27,21 @@ ROOT = Path(__file__).resolve().parents[2]
 FOUND = ROOT / "build" / "fuzz"
 SECONDS_EACH = 20  # for one text, on a busy machine
 LARGEST = 20_000  # characters of a start
-SIGNS = [*"(){}[]@=,:;.*+-/#\"'?<>|\\ \n\t0123456789", "é", "\u202e", "\x00", "1e400", "-1", "99999999999999999999", "P", "R", "S(0)", "S(-1)", "?", "..."]
+SIGNS = [
+    *"(){}[]@=,:;.*+-/#\"'?<>|\\ \n\t0123456789",
+    "é",
+    "\u202e",
+    "\x00",
+    "1e400",
+    "-1",
+    "99999999999999999999",
+    "P",
+    "R",
+    "S(0)",
+    "S(-1)",
+    "?",
+    "...",
+]
 
 
 class TooLong(Exception):
@@ -36,7 +50,9 @@ class TooLong(Exception):
 
 def starts() -> list[str]:
     """All texts of the language in the repository that aren't long."""
-    files = sorted([*(ROOT / "programs").rglob("*.hap"), *(ROOT / "tests").rglob("*.hap"), *(ROOT / "hapdsl").rglob("*.hap")])
+    files = sorted(
+        [*(ROOT / "programs").rglob("*.hap"), *(ROOT / "tests").rglob("*.hap"), *(ROOT / "hapdsl").rglob("*.hap")]
+    )
     found = []
     for file in files:
         try:

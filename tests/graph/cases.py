@@ -21,5 +21,11 @@ class Case:
     positive: tuple[str, ...] = ()
 
 
-def case(call: str, oracle: Callable[..., Tensor], integers: dict[str, tuple[Shape, int]] | None = None, positive: str = "", **operands: Shape) -> Case:
+def case(
+    call: str,
+    oracle: Callable[..., Tensor],
+    integers: dict[str, tuple[Shape, int]] | None = None,
+    positive: str = "",
+    **operands: Shape,
+) -> Case:
     return Case(call, operands, oracle, integers or {}, tuple(positive.split()))

@@ -73,7 +73,9 @@ def test_symbols_tie_dims_that_no_operator_does() -> None:
 
 
 def test_symbols_pass_through_defs() -> None:
-    graph = graph_of("def f(x, width) {\n param w : f32[width]\n return mul(x, w)\n}\nmodel m(d = 8) { input x : f32[d]\n y = f(x, d)\n output y }")
+    graph = graph_of(
+        "def f(x, width) {\n param w : f32[width]\n return mul(x, w)\n}\nmodel m(d = 8) { input x : f32[d]\n y = f(x, d)\n output y }"
+    )
     assert of(graph, "f.w") == ("d",)
 
 
@@ -83,7 +85,9 @@ def test_one_class_of_two_symbols_takes_the_first_parameters_name() -> None:
 
 
 def test_a_dim_of_one_has_no_class() -> None:
-    graph = graph_of("model m(batch = 1) { input x : f32[batch, 4]\n param w : f32[1, 4]\n y = mul(x, w)\n loss = sum(y, dims = [0, 1])\n train loss with sgd() }")
+    graph = graph_of(
+        "model m(batch = 1) { input x : f32[batch, 4]\n param w : f32[1, 4]\n y = mul(x, w)\n loss = sum(y, dims = [0, 1])\n train loss with sgd() }"
+    )
     assert of(graph, "x") == of(graph, "w") == (None, "w.1")
     assert graph.shardable("x") == (1,)
 
@@ -115,13 +119,17 @@ def test_units_are_common_to_all_that_is_tied() -> None:
 
 
 def test_turns_of_a_repeat_share_classes() -> None:
-    graph = graph_of("model m() { input x : f32[8]\n y = neg(x)\n repeat t in 3 { param w : f32[5, 8]\n h = mul(w, y)\n y = sum(h, dims = 0) }\n output y }")
+    graph = graph_of(
+        "model m() { input x : f32[8]\n y = neg(x)\n repeat t in 3 { param w : f32[5, 8]\n h = mul(w, y)\n y = sum(h, dims = 0) }\n output y }"
+    )
     names = {of(graph, f"t.{k}.w")[0] for k in range(3)}
     assert len(names) == 1 and units(graph)[names.pop() or ""] == 5
 
 
 def test_nested_turns_share_classes() -> None:
-    graph = graph_of("model m() { input x : f32[8]\n y = neg(x)\n repeat s in 2 { repeat t in 2 { param w : f32[5, 8]\n h = mul(w, y)\n y = sum(h, dims = 0) } }\n output y }")
+    graph = graph_of(
+        "model m() { input x : f32[8]\n y = neg(x)\n repeat s in 2 { repeat t in 2 { param w : f32[5, 8]\n h = mul(w, y)\n y = sum(h, dims = 0) } }\n output y }"
+    )
     assert len({of(graph, f"s.{j}.t.{k}.w")[0] for j in range(2) for k in range(2)}) == 1
 
 
@@ -134,7 +142,9 @@ def test_every_dim_longer_than_one_is_in_one_class() -> None:
                 if cls is not None:
                     assert (t.name, d) in graph.classes[cls].members
                     assert extent % graph.classes[cls].units == 0
-        assert sum(len(c.members) for c in graph.classes.values()) == sum(n > 1 for t in graph.tensors.values() for n in t.shape)
+        assert sum(len(c.members) for c in graph.classes.values()) == sum(
+            n > 1 for t in graph.tensors.values() for n in t.shape
+        )
 
 
 # -- fingerprints --------------------------------------------------------------------
@@ -179,7 +189,9 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
     seen = set()
     for seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}
-        done = subprocess.run([sys.executable, "-c", program], env=env, cwd=root, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, cwd=root, capture_output=True, text=True, check=True
+        )
         seen.add(done.stdout)
     seen.add(" ".join(example(n).fingerprint for n in ("mlp", "gpt", "cnn")) + "\n")
     assert len(seen) == 1

@@ -195,13 +195,17 @@ def test_a_returned_value_of_a_repeat_takes_the_callers_name() -> None:
 
 
 def test_a_returned_argument_is_another_name() -> None:
-    graph = graph_of("def f(x) { return x }\nmodel m() { input x : f32[3]\n h = neg(x)\n y = f(h)\n z = exp(y)\n output z }")
+    graph = graph_of(
+        "def f(x) { return x }\nmodel m() { input x : f32[3]\n h = neg(x)\n y = f(h)\n z = exp(y)\n output z }"
+    )
     assert calls(graph) == ["h = neg(x)", "z = exp(h)"]
     assert graph.resolve("y") == "h"
 
 
 def test_several_returned_values() -> None:
-    graph = graph_of("def f(x) {\n h = neg(x)\n return h, exp(h)\n}\nmodel m() { input x : f32[3]\n a, b = f(x)\n output a, b }")
+    graph = graph_of(
+        "def f(x) {\n h = neg(x)\n return h, exp(h)\n}\nmodel m() { input x : f32[3]\n a, b = f(x)\n output a, b }"
+    )
     assert calls(graph) == ["a = neg(x)", "b = exp(a)"]
     assert graph.outputs == ("a", "b")
 
@@ -241,13 +245,18 @@ def test_operands_by_name() -> None:
 
 def test_dropout_is_keyed_by_path() -> None:
     graph = graph_of(
-        "def f(x) { return dropout(x) }\nmodel m() { input x : f32[4]\n param w : f32[4]\n a = f(x)\n b = f(x) as g\n c = dropout(x, key = \"own\")\n"
+        'def f(x) { return dropout(x) }\nmodel m() { input x : f32[4]\n param w : f32[4]\n a = f(x)\n b = f(x) as g\n c = dropout(x, key = "own")\n'
         " loss = sum(w, 0)\n output a, b, c\n train loss with sgd() }"
     )
     assert [n.instance.attributes["key"] for n in graph.nodes if n.op == "dropout"] == ["a", "b", "own"]
     assert [n.instance.attributes["p"] for n in graph.nodes if n.op == "dropout"] == [0.1] * 3
-    trained = graph_of("model m() { param x : f32[4]\n a = dropout(x)\n loss = sum(a, dims = 0)\n train loss with sgd() }")
-    assert [n.instance.attributes["key"] for n in trained.nodes if n.op == "dropout"] == ["a", "a"]  # and the gradient's is the same
+    trained = graph_of(
+        "model m() { param x : f32[4]\n a = dropout(x)\n loss = sum(a, dims = 0)\n train loss with sgd() }"
+    )
+    assert [n.instance.attributes["key"] for n in trained.nodes if n.op == "dropout"] == [
+        "a",
+        "a",
+    ]  # and the gradient's is the same
 
 
 def test_dead_code_is_never_computed() -> None:
@@ -293,12 +302,16 @@ def test_tied_weights_sum_their_gradients() -> None:
     """One parameter, two uses."""
     graph = example("decoder", batch=2, seq=3, d=4, heads=2, ffn=4, vocab=5, p=0)
     assert sum("table" in n.inputs for n in graph.nodes if n.section == "forward") == 2
-    assert [f"{n.op}({', '.join(n.inputs)})" for n in graph.nodes if "table.grad" in n.outputs] == ["add(table.grad.1, table.grad.2)"]
+    assert [f"{n.op}({', '.join(n.inputs)})" for n in graph.nodes if "table.grad" in n.outputs] == [
+        "add(table.grad.1, table.grad.2)"
+    ]
     assert len([t for t in graph.of_kind("param") if t.name == "table"]) == 1
 
 
 def test_three_readers_sum_in_order() -> None:
-    graph = graph_of("model m() { param w : f32[3]\n a = exp(w)\n b = neg(w)\n c = tanh(w)\n y = add(a, add(b, c))\n loss = sum(y, dims = 0)\n train loss with sgd() }")
+    graph = graph_of(
+        "model m() { param w : f32[3]\n a = exp(w)\n b = neg(w)\n c = tanh(w)\n y = add(a, add(b, c))\n loss = sum(y, dims = 0)\n train loss with sgd() }"
+    )
     made = calls(graph, "backward")
     assert "w.grad.sum2 = add(w.grad.1, w.grad.2)" in made and "w.grad = add(w.grad.sum2, w.grad.3)" in made
 

@@ -54,7 +54,9 @@ def padded_out(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 def rotary(x: Tensor, base: float = 10000.0) -> Tensor:
     """As transformers' Llama applies it: cos and sin of the angles twice, the halves swapped."""
-    angle = torch.outer(torch.arange(x.shape[-2]).double(), 1 / base ** (torch.arange(0, x.shape[-1], 2).double() / x.shape[-1]))
+    angle = torch.outer(
+        torch.arange(x.shape[-2]).double(), 1 / base ** (torch.arange(0, x.shape[-1], 2).double() / x.shape[-1])
+    )
     angle = torch.cat([angle, angle], -1)
     first, second = x.chunk(2, -1)
     return x * angle.cos() + torch.cat([-second, first], -1) * angle.sin()
@@ -71,7 +73,9 @@ def routed(logits: Tensor, k: int, capacity: int, normalize: bool) -> Tensor:
             e = int(weights.indices[b, s, choice])
             if taken[b, e] < capacity:
                 total = weights.values[b, s].sum() if normalize else 1
-                cell = F.one_hot(torch.tensor(e * capacity + int(taken[b, e])), gates.shape[2] * capacity).view(-1, capacity)
+                cell = F.one_hot(torch.tensor(e * capacity + int(taken[b, e])), gates.shape[2] * capacity).view(
+                    -1, capacity
+                )
                 here = torch.arange(gates.shape[1]) == s
                 one = (torch.arange(gates.shape[0]) == b)[:, None, None, None] * here[None, :, None, None] * cell
                 cells = cells + one * weights.values[b, s, choice] / total
@@ -307,7 +311,9 @@ def model(item: Case, out: Shape) -> str:
 
 def test_ties_of_max_share_the_gradient() -> None:
     """Two equal largest elements get half each, as torch.amax gives them."""
-    graph = graph_of("model m() { param a : f64[2, 3]\n y = max(a, dims = 1)\n loss = sum(y, dims = 0)\n train loss with sgd() }")
+    graph = graph_of(
+        "model m() { param a : f64[2, 3]\n y = max(a, dims = 1)\n loss = sum(y, dims = 0)\n train loss with sgd() }"
+    )
     a = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], dtype=torch.float64)
     leaf = a.clone().requires_grad_()
     leaf.amax(1).sum().backward()

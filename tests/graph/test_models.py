@@ -159,7 +159,9 @@ def test_loss_and_gradients(name: str) -> None:
     same(made[graph.loss], loss, "loss")
     for param, leaf in leaves.items():
         assert leaf.grad is not None
-        same(gradient(graph, made, param), leaf.grad, param, least=1e-6)  # a bias of keys moves nothing: rounding of 1e-16
+        same(
+            gradient(graph, made, param), leaf.grad, param, least=1e-6
+        )  # a bias of keys moves nothing: rounding of 1e-16
 
 
 # (as a model writes it, torch's)
@@ -191,7 +193,9 @@ def with_optimizer(name: str, optimizer: str, settings: dict[str, Any]) -> Train
     return build(bundle.models[name], bundle.defs, operators(bundle.ops), settings)
 
 
-def agree_after(graph: TrainingGraph, name: str, optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], count: int) -> None:
+def agree_after(
+    graph: TrainingGraph, name: str, optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], count: int
+) -> None:
     oracle, _, below = EXAMPLES[name]
     tensors = prepared(graph, below)
     leaves, buffers = leaves_of(graph, tensors), buffers_of(graph, tensors)

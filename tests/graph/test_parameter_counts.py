@@ -37,7 +37,9 @@ def test_bert_base_but_for_its_head() -> None:
     assert sum(t.elements for t in encoder) == 108_891_648
 
 
-@pytest.mark.parametrize(("name", "count"), [("gpt2", 124_439_808), ("llama", 8_030_261_248), ("mixtral", 46_702_792_704)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("gpt2", 124_439_808), ("llama", 8_030_261_248), ("mixtral", 46_702_792_704)]
+)
 def test_the_models_as_they_are_published(name: str, count: int) -> None:
     """The sums of elements of huggingface.co's gpt2, meta-llama/Meta-Llama-3-8B and mistralai/Mixtral-8x7B-v0.1."""
     assert parameters(name) == count

@@ -129,7 +129,13 @@ def test_wrong_models(code: str, line: int, column: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("code", "settings"),
-    [("HAP206", {"depth": 3}), ("HAP205", {"d": 0}), ("HAP205", {"d": 2.5}), ("HAP205", {"d": "four"}), ("HAP205", {"d": True})],
+    [
+        ("HAP206", {"depth": 3}),
+        ("HAP205", {"d": 0}),
+        ("HAP205", {"d": 2.5}),
+        ("HAP205", {"d": "four"}),
+        ("HAP205", {"d": True}),
+    ],
 )
 def test_settings_that_do_not_fit(code: str, settings: dict[str, Any]) -> None:
     with pytest.raises(HapError) as stop:
@@ -160,6 +166,8 @@ def test_every_code_of_models_is_provoked() -> None:
     from pathlib import Path
 
     folder = Path(elaborate.__file__).parent
-    raised = set(re.findall(r'error\("(HAP2\d\d)"', "".join(p.read_text(encoding="utf-8") for p in folder.glob("*.py"))))
+    raised = set(
+        re.findall(r'error\("(HAP2\d\d)"', "".join(p.read_text(encoding="utf-8") for p in folder.glob("*.py")))
+    )
     provoked = {row[0] for row in WRONG} | {"HAP206"}
     assert raised - provoked == {"HAP209"}  # no statement of the grammar is left over

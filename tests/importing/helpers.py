@@ -123,6 +123,8 @@ def round_trip(
     state |= running
     compared = [n for n in after if weights.plain(n) in state]
     assert {weights.plain(n) for n in compared} == {n for n in state if n not in imported.unused}
-    differences = [(after[n].reshape(state[weights.plain(n)].shape) - state[weights.plain(n)]).abs().max().item() for n in compared]
+    differences = [
+        (after[n].reshape(state[weights.plain(n)].shape) - state[weights.plain(n)]).abs().max().item() for n in compared
+    ]
     loss_diff = max(abs(a - b) for a, b in zip(losses, wanted, strict=True))
     return Trip(imported, graph, loss_diff, max(differences), len(compared))

@@ -59,7 +59,9 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Returns its own loss."""
 
-    def __init__(self, layers: int = 2, d: int = 24, heads: int = 3, ffn: int = 48, attention: type[nn.Module] = Attention) -> None:
+    def __init__(
+        self, layers: int = 2, d: int = 24, heads: int = 3, ffn: int = 48, attention: type[nn.Module] = Attention
+    ) -> None:
         super().__init__()
         self.tok, self.pos = nn.Embedding(50, d), nn.Embedding(16, d)
         self.blocks = nn.ModuleList(Block(d, heads, ffn, attention) for _ in range(layers))
@@ -216,15 +218,38 @@ class Choices(nn.Module):
         y = self.fc(x)
         up = torch.where(y > 0.1, y * y, -y) + torch.where(y <= 0, 0.5, y) + torch.where(y != 0, y, 2.0)
         up = up + torch.maximum(y, y.flip(-1)) - torch.minimum(y, y.roll(1, -1)).masked_fill(y.ge(0.3) & ~(y > 1), 0.25)
-        up = up + y.cumsum(-1) * 0.1 + y.abs().pow(1.5) + torch.erf(y) + F.glu(torch.cat([y, up], -1)) + F.mish(y) + F.prelu(y, self.slope)
-        up = up + y.amax(-1, keepdim=True) + y.min(-1, keepdim=True).values + torch.logsumexp(y, 0, keepdim=True) + F.logsigmoid(y) + F.selu(y) + F.celu(y, 2.0)
+        up = (
+            up
+            + y.cumsum(-1) * 0.1
+            + y.abs().pow(1.5)
+            + torch.erf(y)
+            + F.glu(torch.cat([y, up], -1))
+            + F.mish(y)
+            + F.prelu(y, self.slope)
+        )
+        up = (
+            up
+            + y.amax(-1, keepdim=True)
+            + y.min(-1, keepdim=True).values
+            + torch.logsumexp(y, 0, keepdim=True)
+            + F.logsigmoid(y)
+            + F.selu(y)
+            + F.celu(y, 2.0)
+        )
         up = up + y.gather(1, y.argmax(-1, keepdim=True)) + (y > y.mean()) * 0.5 + torch.log1p(y.abs()) + 1.5**y
         whole = torch.zeros_like(y)
         whole[:, 2:] = y[:, :-2]
         whole[:, 0] = 0.75
         whole[:, 3:5] += 1
         up = up + whole + torch.cat([y[:, ::2], y[:, 1::2]], 1)
-        up = up + y[torch.arange(y.shape[0]), y.argmax(-1)][:, None] + y.clamp(max=0.5) + torch.baddbmm(y[:, None], y[:, None], torch.eye(12, dtype=y.dtype).expand(y.shape[0], 12, 12), beta=0.5)[:, 0]
+        up = (
+            up
+            + y[torch.arange(y.shape[0]), y.argmax(-1)][:, None]
+            + y.clamp(max=0.5)
+            + torch.baddbmm(y[:, None], y[:, None], torch.eye(12, dtype=y.dtype).expand(y.shape[0], 12, 12), beta=0.5)[
+                :, 0
+            ]
+        )
         wide = self.conv(up[:, :, None] * y[:, None, :8])
         return self.head(up) + wide.mean(1)
 
@@ -238,7 +263,21 @@ class Losses(nn.Module):
 
     def forward(self, x: Tensor, label: Tensor, target: Tensor) -> Tensor:
         y = self.fc(x)
-        few = F.cross_entropy(y, label, label_smoothing=0.1) + F.cross_entropy(y, label, ignore_index=2) + F.nll_loss(F.log_softmax(y, -1), label)
-        far = F.l1_loss(y, target) + F.smooth_l1_loss(y, target, beta=0.5) + F.huber_loss(y, target, delta=0.3) + F.mse_loss(y, target, reduction="sum")
+        few = (
+            F.cross_entropy(y, label, label_smoothing=0.1)
+            + F.cross_entropy(y, label, ignore_index=2)
+            + F.nll_loss(F.log_softmax(y, -1), label)
+        )
+        far = (
+            F.l1_loss(y, target)
+            + F.smooth_l1_loss(y, target, beta=0.5)
+            + F.huber_loss(y, target, delta=0.3)
+            + F.mse_loss(y, target, reduction="sum")
+        )
         share = target.softmax(-1)
-        return few + far + F.binary_cross_entropy_with_logits(y, share) + F.kl_div(F.log_softmax(y, -1), share, reduction="sum")
+        return (
+            few
+            + far
+            + F.binary_cross_entropy_with_logits(y, share)
+            + F.kl_div(F.log_softmax(y, -1), share, reduction="sum")
+        )

@@ -34,7 +34,13 @@ def gpt2(layers: int = 2) -> nn.Module:
 
 
 def bert() -> nn.Module:
-    sizes = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 48, "max_position_embeddings": 32}
+    sizes = {
+        "num_hidden_layers": 2,
+        "hidden_size": 24,
+        "num_attention_heads": 3,
+        "intermediate_size": 48,
+        "max_position_embeddings": 32,
+    }
     return hf.BertForMaskedLM(hf.BertConfig(vocab_size=50, **sizes, **NO_DROPOUT))
 
 
@@ -52,9 +58,21 @@ def mixtral() -> nn.Module:
 
 def bart() -> nn.Module:
     """Makes the decoder's inputs of the labels, part by part of a new tensor."""
-    sizes = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 1), ("attention_heads", 3), ("ffn_dim", 48))}
+    sizes = {
+        f"{side}_{what}": n
+        for side in ("encoder", "decoder")
+        for what, n in (("layers", 1), ("attention_heads", 3), ("ffn_dim", 48))
+    }
     return hf.BartForConditionalGeneration(
-        hf.BartConfig(vocab_size=50, d_model=24, max_position_embeddings=32, dropout=0.0, pad_token_id=1, decoder_start_token_id=2, **sizes)
+        hf.BartConfig(
+            vocab_size=50,
+            d_model=24,
+            max_position_embeddings=32,
+            dropout=0.0,
+            pad_token_id=1,
+            decoder_start_token_id=2,
+            **sizes,
+        )
     )
 
 
@@ -64,12 +82,21 @@ def mamba() -> nn.Module:
 
 
 def vit() -> nn.Module:
-    sizes = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 48, "image_size": 16, "patch_size": 4}
+    sizes = {
+        "num_hidden_layers": 2,
+        "hidden_size": 24,
+        "num_attention_heads": 3,
+        "intermediate_size": 48,
+        "image_size": 16,
+        "patch_size": 4,
+    }
     return hf.ViTForImageClassification(hf.ViTConfig(num_labels=5, **sizes, **NO_DROPOUT))
 
 
 def t5_encoder() -> nn.Module:
-    return hf.T5EncoderModel(hf.T5Config(num_layers=3, d_model=24, num_heads=3, d_kv=8, vocab_size=50, d_ff=48, dropout_rate=0.0))
+    return hf.T5EncoderModel(
+        hf.T5Config(num_layers=3, d_model=24, num_heads=3, d_kv=8, vocab_size=50, d_ff=48, dropout_rate=0.0)
+    )
 
 
 def resnet50() -> nn.Module:
@@ -97,7 +124,9 @@ TINY = "x : f32[batch = 2, 3, 32, 32]; label : i64[batch]"
 
 def tiny_resnet() -> nn.Module:
     """ResNet-50's bottleneck blocks."""
-    return timm.models.resnet.ResNet(timm.models.resnet.Bottleneck, (1, 1, 1, 1), num_classes=5, channels=(8, 8, 8, 8), stem_width=8)
+    return timm.models.resnet.ResNet(
+        timm.models.resnet.Bottleneck, (1, 1, 1, 1), num_classes=5, channels=(8, 8, 8, 8), stem_width=8
+    )
 
 
 def tiny_vgg() -> nn.Module:
@@ -110,7 +139,9 @@ def tiny_convnext() -> nn.Module:
 
 # Models that users will try next: positions by distance (ALiBi, tables of relative positions), windows that are shifted.
 def bloom() -> nn.Module:
-    return hf.BloomForCausalLM(hf.BloomConfig(vocab_size=50, hidden_size=24, n_layer=2, n_head=3, hidden_dropout=0.0, attention_dropout=0.0))
+    return hf.BloomForCausalLM(
+        hf.BloomConfig(vocab_size=50, hidden_size=24, n_layer=2, n_head=3, hidden_dropout=0.0, attention_dropout=0.0)
+    )
 
 
 def falcon() -> nn.Module:
@@ -128,8 +159,17 @@ def swin() -> nn.Module:
 
 
 def beit() -> nn.Module:
-    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 48, "image_size": 32, "patch_size": 8}
-    return hf.BeitForImageClassification(hf.BeitConfig(num_labels=5, drop_path_rate=0.0, use_relative_position_bias=True, **sizes, **NO_DROPOUT))
+    sizes = {
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "intermediate_size": 48,
+        "image_size": 32,
+        "patch_size": 8,
+    }
+    return hf.BeitForImageClassification(
+        hf.BeitConfig(num_labels=5, drop_path_rate=0.0, use_relative_position_bias=True, **sizes, **NO_DROPOUT)
+    )
 
 
 def timm_swin() -> nn.Module:

@@ -49,7 +49,9 @@ def masks(graph: TrainingGraph) -> list[Tensor]:
     for node in graph.nodes:
         if node.op == "drop_path" and node.section == "forward":
             shapes = [whole(g.shape) for g in node.instance.given]
-            (made,) = prepare(node, shapes, shapes, Clock(0, 1), dtypes_at(torch.float64))([torch.ones(graph.tensors[node.inputs[0]].shape, dtype=torch.float64)])
+            (made,) = prepare(node, shapes, shapes, Clock(0, 1), dtypes_at(torch.float64))(
+                [torch.ones(graph.tensors[node.inputs[0]].shape, dtype=torch.float64)]
+            )
             found.append(made)
     return found
 

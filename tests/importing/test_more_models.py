@@ -34,7 +34,9 @@ def test_against_eager(make: Callable[[], nn.Module], example: str) -> None:
     pixels = {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.randint(5, (2,))}
     batch = tokens() if "input_ids" in example else pixels if example == PIXELS else images(32)
     given = {"loss": "cross_entropy"} if example == public.TINY else {}
-    trip = round_trip(make(), example, batch, classify if given else own_loss, torch.float32, distributed=False, steps=1, **given)
+    trip = round_trip(
+        make(), example, batch, classify if given else own_loss, torch.float32, distributed=False, steps=1, **given
+    )
     assert trip.loss_diff < 1e-5 and trip.weight_diff < 1e-5
 
 
@@ -44,7 +46,9 @@ class Heads(nn.Module):
     def __init__(self, stop: bool = False) -> None:
         super().__init__()
         self.stop = stop
-        self.layers = nn.ModuleList(nn.ModuleDict({"used": nn.Linear(6, 6), "spare": nn.Linear(6, 6)}) for _ in range(2))
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({"used": nn.Linear(6, 6), "spare": nn.Linear(6, 6)}) for _ in range(2)
+        )
         self.first, self.head, self.other = nn.Linear(5, 6), nn.Linear(6, 4), nn.Linear(6, 3)
 
     def forward(self, x: Tensor, label: Tensor) -> dict[str, Tensor]:

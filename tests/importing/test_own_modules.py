@@ -80,7 +80,9 @@ def test_weights_go_there_and_back():
     module, other = modules.transformer(), modules.transformer()
     graph = bench_of(import_module(module, TOKENS)).graph()
     weights.into_module(other, weights.from_module(graph, module))
-    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values(), strict=True)
+    )
     again = weights.from_state_dict(graph, module.state_dict())
     assert again["blocks.0.attn.qkv.weight"].shape == (3, 3, 8, 24)
 
@@ -95,7 +97,9 @@ def test_no_weights_are_needed():
 def test_square_matrices_keep_their_sides():
     """All dims of 8 are one, so that only the order of a matrix' dims tells rows from columns."""
     batch = {"x": torch.randn(5, 6, 8), "label": torch.randint(4, (5,))}
-    trip = round_trip(modules.Square(), "x : f32[batch = 5, 6, 8]; label : i64[batch]", batch, classify, loss="cross_entropy")
+    trip = round_trip(
+        modules.Square(), "x : f32[batch = 5, 6, 8]; label : i64[batch]", batch, classify, loss="cross_entropy"
+    )
     assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10 and trip.compared == 8
 
 
@@ -115,18 +119,34 @@ def test_digits_for_names_are_those_of_the_state_dict():
     held = weights.from_state_dict(graph, module.state_dict())
     assert {weights.plain(n) for n in held} == set(module.state_dict())
     weights.into_module(other, held)
-    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values(), strict=True)
+    )
 
 
 def test_many_functions():
     batch = {"x": torch.randn(6, 8), "label": torch.randint(4, (6,))}
-    trip = round_trip(modules.Functions(), "x : f32[batch = 6, 8]; label : i64[batch]", batch, classify, loss="cross_entropy", distributed=False)
+    trip = round_trip(
+        modules.Functions(),
+        "x : f32[batch = 6, 8]; label : i64[batch]",
+        batch,
+        classify,
+        loss="cross_entropy",
+        distributed=False,
+    )
     assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9  # hardswish and softplus are rounded by torch itself
 
 
 def test_choices_and_what_is_made_of_others():
     batch = {"x": torch.randn(6, 8), "label": torch.randint(4, (6,))}
-    trip = round_trip(modules.Choices(), "x : f32[batch = 6, 8]; label : i64[batch]", batch, classify, loss="cross_entropy", distributed=False)
+    trip = round_trip(
+        modules.Choices(),
+        "x : f32[batch = 6, 8]; label : i64[batch]",
+        batch,
+        classify,
+        loss="cross_entropy",
+        distributed=False,
+    )
     assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9 and trip.compared == 7
 
 
@@ -153,7 +173,9 @@ def test_a_loss_without_parameters_is_an_output():
 
 
 def test_arguments_by_keyword_only():
-    found = import_module(modules.KeywordOnly(), "x : f32[batch = 8, 8]; scale = 3.0; label : i64[batch]", loss="cross_entropy")
+    found = import_module(
+        modules.KeywordOnly(), "x : f32[batch = 8, 8]; scale = 3.0; label : i64[batch]", loss="cross_entropy"
+    )
     assert "by = 3.0" in found.text
 
 
@@ -184,7 +206,22 @@ def test_tables_of_numbers_go_beside_text_and_plan_and_are_run(tmp_path, capsys)
     spec = "tests.importing.test_own_modules:biased"
     assert main(["import", spec, "--example", example, "--loss", "cross_entropy", "-o", str(text)]) == 0
     assert "init table" in text.read_text() and (tmp_path / "net.hap.npz").is_file()
-    assert main(["plan", str(text), "--cluster", str(tmp_path / "three.hap"), "--gap", "1", "--all-devices", "-o", str(planned)]) == 0
+    assert (
+        main(
+            [
+                "plan",
+                str(text),
+                "--cluster",
+                str(tmp_path / "three.hap"),
+                "--gap",
+                "1",
+                "--all-devices",
+                "-o",
+                str(planned),
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     assert main(["run", str(planned), "--steps", "2", "--reference", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

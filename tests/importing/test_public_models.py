@@ -81,7 +81,14 @@ CACHED = public.TOKENS + "; use_cache = false"
 
 @pytest.mark.parametrize(
     ("make", "example", "distributed"),
-    [(public.bert, public.TOKENS, True), (public.gpt2, CACHED, True), (public.llama, CACHED, False), (public.mixtral, CACHED, False), (public.bart, CACHED, False), (public.mamba, CACHED, False)],
+    [
+        (public.bert, public.TOKENS, True),
+        (public.gpt2, CACHED, True),
+        (public.llama, CACHED, False),
+        (public.mixtral, CACHED, False),
+        (public.bart, CACHED, False),
+        (public.mamba, CACHED, False),
+    ],
 )
 def test_language_models(make: Callable[[], nn.Module], example: str, distributed: bool):
     trip = round_trip(make(), example, tokens(), dtype=torch.float32, distributed=distributed)
@@ -104,7 +111,9 @@ def test_padded_batches(make: Callable[[], nn.Module], causal: bool):
 def test_language_models_in_double(make: Callable[[], nn.Module]):
     """On three devices, one of them without a part of the batch."""
     module = exact_norms(make())
-    example = "input_ids : i64[batch = 2, seq = 8]; labels : i64[batch, seq]" + ("" if make is public.bert else "; use_cache = false")
+    example = "input_ids : i64[batch = 2, seq = 8]; labels : i64[batch, seq]" + (
+        "" if make is public.bert else "; use_cache = false"
+    )
 
     def loss(own: nn.Module, batch) -> Tensor:
         wishes = {} if make is public.bert else {"use_cache": False}
@@ -188,18 +197,24 @@ ENCODED = "input_ids : i64[batch = 2, seq = 8]; label : i64[batch]"
         (public.vit, torch.float64, 1e-10),
     ],
 )
-def test_planned_for_three_devices_one_of_them_without_a_part(make: Callable[[], nn.Module], dtype: torch.dtype, tolerance: float):
+def test_planned_for_three_devices_one_of_them_without_a_part(
+    make: Callable[[], nn.Module], dtype: torch.dtype, tolerance: float
+):
     """Planned from the text, run from the module's own weights: loss and updated weights of eager PyTorch."""
     module = exact_norms(make())
     if make is public.t5_encoder:
         batch = {"input_ids": tokens()["input_ids"], "label": torch.randint(24, (2,))}
         trip = round_trip(module, ENCODED, batch, _encoded, dtype, loss=_of_states, by_batch=True, steps=1)
     elif make in (public.llama, public.mixtral):
-        trip = round_trip(module, CACHED, tokens(), _eager_experts, dtype, loss=next_token, target="labels", by_batch=True, steps=1)
+        trip = round_trip(
+            module, CACHED, tokens(), _eager_experts, dtype, loss=next_token, target="labels", by_batch=True, steps=1
+        )
     elif make is public.vit:
         trip = round_trip(module, PATCHES, patches(), dtype=dtype, by_batch=True, steps=1)
     else:
-        trip = round_trip(module, public.TINY, images(32), classify, dtype, loss="cross_entropy", by_batch=True, steps=1)
+        trip = round_trip(
+            module, public.TINY, images(32), classify, dtype, loss="cross_entropy", by_batch=True, steps=1
+        )
     assert trip.loss_diff < tolerance and trip.weight_diff < tolerance
 
 
@@ -217,7 +232,9 @@ def test_gpt2_at_12_and_24_layers():
 
 
 def test_gpt2_at_another_batch_and_length():
-    trip = round_trip(public.gpt2(), CACHED, tokens(3, 13), own_loss, torch.float32, {"batch": 3, "seq": 13}, distributed=False)
+    trip = round_trip(
+        public.gpt2(), CACHED, tokens(3, 13), own_loss, torch.float32, {"batch": 3, "seq": 13}, distributed=False
+    )
     assert trip.loss_diff < 1e-5 and trip.weight_diff < 1e-5
 
 
@@ -250,7 +267,9 @@ def test_bert_base_at_full_size(tmp_path: Path):
     root = Path(__file__).parents[2]
     said = subprocess.run([sys.executable, "-c", script], check=True, cwd=root, capture_output=True, text=True).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 30  # of processors: what else runs doesn't count
+    assert (
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 30
+    )  # of processors: what else runs doesn't count
     peak = next(int(line.split()[1]) for line in said.splitlines() if line.startswith("VmHWM"))
     assert peak < 3 * 2**20  # KiB
     text = out.read_text(encoding="utf-8")

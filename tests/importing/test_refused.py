@@ -108,7 +108,10 @@ def test_a_factory_that_fails():
     assert refused(lambda: import_module(modules.nothing, X)).code == "HAP871"
 
 
-@pytest.mark.parametrize(("options", "code"), [({"loss": "hinge"}, "HAP878"), ({"optimizer": "adam"}, "HAP878"), ({"loss": "cross_entropy"}, "HAP872")])
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [({"loss": "hinge"}, "HAP878"), ({"optimizer": "adam"}, "HAP878"), ({"loss": "cross_entropy"}, "HAP872")],
+)
 def test_unknown_losses_and_optimizers(options, code):
     assert refused(lambda: import_module(modules.mlp(), X, **options)).code == code
 
@@ -123,7 +126,12 @@ def test_weights_of_another_module():
 def test_the_verb(tmp_path, capsys):
     out = tmp_path / "net.hap"
     spec = "tests.importing.modules:transformer"
-    assert main(["import", spec, "--example", "tokens : i64[batch = 4, seq = 8]; labels : i64[batch, seq]", "-o", str(out)]) == 0
+    assert (
+        main(
+            ["import", spec, "--example", "tokens : i64[batch = 4, seq = 8]; labels : i64[batch, seq]", "-o", str(out)]
+        )
+        == 0
+    )
     assert main(["check", str(out)]) == 0
     assert main(["fmt", "--check", str(out)]) == 0
     capsys.readouterr()

@@ -38,7 +38,9 @@ def test_a_semicolon_ends_it_all_the_same() -> None:
         line("a@R,; b@R = all_reduce(a@P, b@P)")
 
 
-@pytest.mark.parametrize("text", ["model m { output z,\n}", "model m {\n    output z,", "program p for m { free a@R,\n}"])
+@pytest.mark.parametrize(
+    "text", ["model m { output z,\n}", "model m {\n    output z,", "program p for m { free a@R,\n}"]
+)
 def test_a_comma_at_the_end_of_a_list_has_a_place(text: str) -> None:
     with pytest.raises(HapError) as stop:
         parse(text)

@@ -49,7 +49,9 @@ program other for gpt { pin h @ ?; ... }
 
 
 def texts() -> dict[str, str]:
-    plans = {name: (ROOT / "programs" / "plans" / f"{name}.hap").read_text(encoding="utf-8") for name in ("mesh", "mlp_zero")}
+    plans = {
+        name: (ROOT / "programs" / "plans" / f"{name}.hap").read_text(encoding="utf-8") for name in ("mesh", "mlp_zero")
+    }
     return {"rolled": ROLLED, **plans}
 
 
@@ -72,7 +74,21 @@ def changed(text: str, draw: random.Random) -> str:
         case 2:
             lines[k], lines[k - 1] = lines[k - 1], lines[k]
         case 3:
-            lines.insert(k, draw.choice(["", "", "# said", "        # indented", "    h@S(0) = relu(a@S(0))  # new", "free h@R; ...", "repeat layer in 0..2 {", "}"]))
+            lines.insert(
+                k,
+                draw.choice(
+                    [
+                        "",
+                        "",
+                        "# said",
+                        "        # indented",
+                        "    h@S(0) = relu(a@S(0))  # new",
+                        "free h@R; ...",
+                        "repeat layer in 0..2 {",
+                        "}",
+                    ]
+                ),
+            )
         case 4:
             lines[k] += draw.choice(["  # behind", " ", ";", " ; free h@R", ",", "{", "}", ")", '"'])
         case 5:
@@ -84,7 +100,11 @@ def changed(text: str, draw: random.Random) -> str:
             lines[k] = lines[k][:at] + "\n" + lines[k][at:]
         case _:
             at = draw.randrange(len(lines[k]) + 1)
-            lines[k] = lines[k][:at] + draw.choice(["", "", "@", "S(1)", "R", "x", ".", "(", ")", "{", "}", "=", "1", '"', "#", "?"]) + lines[k][at + draw.choice([0, 1]) :]
+            lines[k] = (
+                lines[k][:at]
+                + draw.choice(["", "", "@", "S(1)", "R", "x", ".", "(", ")", "{", "}", "=", "1", '"', "#", "?"])
+                + lines[k][at + draw.choice([0, 1]) :]
+            )
     return "\n".join(lines)
 
 
@@ -107,7 +127,11 @@ def test_every_change_reads_as_from_scratch(name: str) -> None:
             continue
         assert whole is not None, (problems, text)
         assert exact(found) == exact(whole), text
-        pieces += before is not None and found is not before and any(a is b for a, b in zip(found.items, before.items, strict=False))
+        pieces += (
+            before is not None
+            and found is not before
+            and any(a is b for a, b in zip(found.items, before.items, strict=False))
+        )
         _moved_right(before, found, edited.moved)
         text = changed(text, draw)
     assert pieces >= 8
@@ -135,12 +159,19 @@ def test_only_the_piece_around_a_change_is_parsed(monkeypatch: pytest.MonkeyPatc
 
     seen: list[int] = []
     real = module.parse_with_braces
-    monkeypatch.setattr(module, "parse_with_braces", lambda text, file: (seen.append(text.count("\n") + 1), real(text, file))[1])
+    monkeypatch.setattr(
+        module, "parse_with_braces", lambda text, file: (seen.append(text.count("\n") + 1), real(text, file))[1]
+    )
     edited = EditedText("edited.hap")
     lines = ROLLED.split("\n")
     edited.parse(ROLLED)
     one = next(k for k, line in enumerate(lines) if "# one" in line)
-    for text in (ROLLED.replace("relu(.x@S(0))", "gelu(.x@S(0))"), ROLLED, "\n".join([*lines[:one], "            # above", *lines[one:]]), ROLLED):
+    for text in (
+        ROLLED.replace("relu(.x@S(0))", "gelu(.x@S(0))"),
+        ROLLED,
+        "\n".join([*lines[:one], "            # above", *lines[one:]]),
+        ROLLED,
+    ):
         edited.parse(text)
     assert seen[0] == len(lines)
     assert max(seen[1:]) <= 10, seen

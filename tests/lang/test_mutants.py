@@ -32,7 +32,9 @@ def answer(text: str) -> list[str]:
             assert d.span.end_column > d.span.column
             assert len(d.message.split()) >= 3
             # No name of the grammar's comes up; a person's own word may be quoted back.
-            assert not [n for n in re.findall(r"_SEP|\$END|__ANON|\b[A-Z]{3,}_|Token\(", d.message + d.help) if n not in text]
+            assert not [
+                n for n in re.findall(r"_SEP|\$END|__ANON|\b[A-Z]{3,}_|Token\(", d.message + d.help) if n not in text
+            ]
         return [d.code for d in problem.diagnostics]
     return []
 

@@ -191,7 +191,13 @@ cluster_statement = st.one_of(
     device,
     statement(n.HostNode, name, several(_part), any_number(setting), any_number(setting)),
     statement(n.Network, several(_part), any_number(setting)),
-    statement(n.Measured, name, any_number(st.tuples(quantity, quantity)), st.none() | name, st.none() | number.map(lambda x: abs(x.value))),
+    statement(
+        n.Measured,
+        name,
+        any_number(st.tuples(quantity, quantity)),
+        st.none() | name,
+        st.none() | number.map(lambda x: abs(x.value)),
+    ),
 )
 cluster = block(n.Cluster, cluster_statement, name=name)
 

@@ -90,7 +90,17 @@ def test_partial_sums_of_squares_are_reduced_as_one_scalar() -> None:
         train loss with sgd() clip 1.0
     }"""
     found = [n for n in graph_of(text).nodes if n.section == "update"]
-    assert [n.op for n in found] == ["sum_squares", "sum_squares", "add", "sqrt", "clip_factor", "clip", "clip", "sgd", "sgd"]
+    assert [n.op for n in found] == [
+        "sum_squares",
+        "sum_squares",
+        "add",
+        "sqrt",
+        "clip_factor",
+        "clip",
+        "clip",
+        "sgd",
+        "sgd",
+    ]
     add = found[2]
     assert any(r.inputs == (P, P) and r.outputs == (P,) for r in add.rules)
     assert [r.inputs for r in found[3].rules] == [(R,)]
@@ -122,9 +132,15 @@ def replicated(made: TrainingGraph) -> Program:
         for name in node.inputs:
             if name not in made.producer and name not in have:
                 have.add(name)
-                own = node.repeat if node.repeat and name.startswith(f"{node.repeat[-1][0]}.{node.repeat[-1][1]}.") else ()
+                own = (
+                    node.repeat
+                    if node.repeat and name.startswith(f"{node.repeat[-1][0]}.{node.repeat[-1][1]}.")
+                    else ()
+                )
                 lines.append(Instruction(LOADED[made.tensors[name].kind], (), whole([name]), node.section, repeat=own))
-        lines.append(Instruction(node.op, whole(node.inputs), whole(node.outputs), node.section, node, repeat=node.repeat))
+        lines.append(
+            Instruction(node.op, whole(node.inputs), whole(node.outputs), node.section, node, repeat=node.repeat)
+        )
     return Program("whole", made, Layout((("devices", 2),), {}), lines)
 
 

@@ -76,7 +76,11 @@ def wanted(start: Mapping[str, Tensor], batch: Mapping[str, Tensor], dtype: torc
     module.eval()
     with torch.no_grad():
         y = module(batch["x"].to(dtype))
-        return {"loss": F.cross_entropy(y, batch["label"]), "y": y, "acc": (y.argmax(-1) == batch["label"]).to(dtype).mean()}
+        return {
+            "loss": F.cross_entropy(y, batch["label"]),
+            "y": y,
+            "acc": (y.argmax(-1) == batch["label"]).to(dtype).mean(),
+        }
 
 
 def held(graph, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -93,7 +97,10 @@ def test_in_one_process(shares: str, dtype: torch.dtype, tolerance: float) -> No
     proven = program(shares)
     start = held(proven.graph, dtype)
     draw = torch.Generator().manual_seed(0)
-    batch = {"x": torch.randn(13, 3, 6, 6, generator=draw, dtype=dtype), "label": torch.randint(5, (13,), generator=draw)}
+    batch = {
+        "x": torch.randn(13, 3, 6, 6, generator=draw, dtype=dtype),
+        "label": torch.randint(5, (13,), generator=draw),
+    }
     executor = InProcess(proven, dtype)
     executor.load(start)
     for _ in range(2):  # nothing changes from one to the next

@@ -62,7 +62,9 @@ CASES: dict[str, tuple[str, Callable[[dict[str, Tensor]], list[torch.optim.Optim
         "train loss with adamw(lr = 0.01, weight_decay = 0.1)\n    group *.bias, *.norm.* with adamw(weight_decay = 0)",
         lambda t: [
             torch.optim.AdamW(
-                [{"params": others(t, *NO_DECAY)}, {"params": named(t, *NO_DECAY), "weight_decay": 0.0}], lr=0.01, weight_decay=0.1
+                [{"params": others(t, *NO_DECAY)}, {"params": named(t, *NO_DECAY), "weight_decay": 0.0}],
+                lr=0.01,
+                weight_decay=0.1,
             )
         ],
     ),
@@ -71,7 +73,12 @@ CASES: dict[str, tuple[str, Callable[[dict[str, Tensor]], list[torch.optim.Optim
         lambda t: [
             torch.optim.SGD(
                 [
-                    {"params": [t["head"], *(p for n, p in t.items() if n.startswith("turn.0") and not n.endswith("w"))]},
+                    {
+                        "params": [
+                            t["head"],
+                            *(p for n, p in t.items() if n.startswith("turn.0") and not n.endswith("w")),
+                        ]
+                    },
                     {"params": [p for n, p in t.items() if n.startswith("turn.1") and not n.endswith("w")], "lr": 0.5},
                     {"params": named(t, "w"), "weight_decay": 0.0},
                 ],
@@ -118,7 +125,9 @@ def test_against_torch(case: str, mesh: tuple[tuple[str, int], ...]) -> None:
 
 
 def test_what_a_group_leaves_open_is_as_in_train() -> None:
-    made = graph("train loss with adamw(lr = 0.3, beta1 = 0.5, weight_decay = 0.1)\n    group *.bias with adamw(weight_decay = 0)")
+    made = graph(
+        "train loss with adamw(lr = 0.3, beta1 = 0.5, weight_decay = 0.1)\n    group *.bias with adamw(weight_decay = 0)"
+    )
     given = {n.path: n.instance.attributes for n in made.nodes if n.section == "update"}
     bias, w = given["turn.0.layer.bias"], given["turn.0.layer.w"]
     assert (bias["lr"], bias["beta1"], bias["weight_decay"]) == (0.3, 0.5, 0)
@@ -130,7 +139,9 @@ def test_what_a_group_leaves_open_is_as_in_train() -> None:
 
 def test_the_fingerprint_knows_groups() -> None:
     plain = graph("train loss with adamw()")
-    assert plain.fingerprint != graph("train loss with adamw()\n    group *.bias with adamw(weight_decay = 0)").fingerprint
+    assert (
+        plain.fingerprint != graph("train loss with adamw()\n    group *.bias with adamw(weight_decay = 0)").fingerprint
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +163,11 @@ def test_patterns(pattern: str, name: str, answer: bool) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "hint"),
-    [("bias", "*.bias would fit turn.0.layer.norm.bias"), ("*.nrom.*", "the parameters are head, "), ("turn.0", "turn.0.* would fit")],
+    [
+        ("bias", "*.bias would fit turn.0.layer.norm.bias"),
+        ("*.nrom.*", "the parameters are head, "),
+        ("turn.0", "turn.0.* would fit"),
+    ],
 )
 def test_a_pattern_that_fits_nothing(pattern: str, hint: str) -> None:
     with pytest.raises(HapError) as stop:

@@ -182,7 +182,9 @@ def test_experts(name: str, part: str) -> None:
     assert own and not own & reduced  # what an expert learns stays with it
 
 
-def falls_without(found: Plan, fresh: Callable[[], TrainingGraph], op: str, rule: str, patch: pytest.MonkeyPatch) -> bool:
+def falls_without(
+    found: Plan, fresh: Callable[[], TrainingGraph], op: str, rule: str, patch: pytest.MonkeyPatch
+) -> bool:
     """Is the plan's text refused by a theory that lacks one rule of one operator?"""
     text = to_text(write(found.program))
 
@@ -212,7 +214,9 @@ def said(rule: Rule) -> str:
         ("experts", "mixtral", "einsum", "S(1), S(0) -> S(1)"),
     ],
 )
-def test_each_kind_stands_on_its_rule(kind: str, name: str, op: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_stands_on_its_rule(
+    kind: str, name: str, op: str, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the tests above find would not be found if the theory lacked the rule."""
     assert falls_without(planned(name), lambda: example(name, **MODELS[name][0]), op, rule, monkeypatch), kind
 

@@ -91,7 +91,10 @@ def test_ignored_labels_dropout_and_an_empty_share() -> None:
         update { w.new@R = sgd(w@R, w.grad@R) }
     }"""
     draw = torch.Generator().manual_seed(2)
-    x, w = torch.randn(7, 5, dtype=torch.float64, generator=draw), torch.randn(5, 3, dtype=torch.float64, generator=draw)
+    x, w = (
+        torch.randn(7, 5, dtype=torch.float64, generator=draw),
+        torch.randn(5, 3, dtype=torch.float64, generator=draw),
+    )
     label = torch.tensor([-100, -100, 1, 0, 2, -100, 1])
     ours, alone = run(text, {"x": x, "label": label, "w": w})
     assert torch.equal(ours["h"], alone["h"])  # one mask, however x is cut
@@ -130,7 +133,10 @@ def test_replicated_and_cut_on_another_dim() -> None:
     graph = build(model, {}, operators({}))
     checked = verify(program, graph)
     assert checked.ok and checked.sketch
-    early = text.replace("        u@R = all_reduce(u@P)\n        y@R = add(u@R, b@R)\n", "        y@P = add(u@P, b@R)\n        y@R = all_reduce(y@P)\n")
+    early = text.replace(
+        "        u@R = all_reduce(u@P)\n        y@R = add(u@R, b@R)\n",
+        "        y@P = add(u@P, b@R)\n        y@R = all_reduce(y@P)\n",
+    )
     assert early != text
     (_, wrong) = parse(early).items
     assert isinstance(wrong, nodes.Program)

@@ -85,7 +85,9 @@ def test_three_steps_of_torch_in_bf16() -> None:
         same(ours, theirs, "loss", 1e-5)
     for name, master in masters.items():
         assert now[name].dtype == torch.bfloat16 and torch.equal(now[name], now[f"{name}.master"].bfloat16())
-        same(now[f"{name}.master"], master, name, 2e-3)  # Adam moves all by about lr: a flipped last bit of a gradient shows as that
+        same(
+            now[f"{name}.master"], master, name, 2e-3
+        )  # Adam moves all by about lr: a flipped last bit of a gradient shows as that
 
 
 def test_what_bf16_alone_would_lose() -> None:
@@ -108,7 +110,9 @@ def test_what_bf16_alone_would_lose() -> None:
         if master:
             assert torch.equal(gather(executor.program, made, "w.master.new"), torch.full((9,), 1 + 24 * 2.0**-12))
     assert torch.equal(after[""], torch.ones(9, dtype=torch.bfloat16))
-    assert torch.equal(after["master f32"], torch.full((9,), 1.0078125, dtype=torch.bfloat16))  # 1 + 2^-7: 24 / 2^12 rounded
+    assert torch.equal(
+        after["master f32"], torch.full((9,), 1.0078125, dtype=torch.bfloat16)
+    )  # 1 + 2^-7: 24 / 2^12 rounded
 
 
 @pytest.mark.parametrize("mesh", [(("devices", 3),), (("nodes", 2), ("devices", 2))], ids=["three", "two-by-two"])
@@ -353,4 +357,6 @@ def test_processes_send_what_one_process_sends() -> None:
     mixed = random_program(graph_of(NET), (("devices", 3),), 1)
     result = train(mixed, 3, 3, "random", reference=True)
     assert result is not None and result.loss_diff is not None and result.loss_diff < 0.02
-    assert result.final["w1"].dtype == torch.bfloat16 and torch.equal(result.final["w1"], result.final["w1.master"].bfloat16())
+    assert result.final["w1"].dtype == torch.bfloat16 and torch.equal(
+        result.final["w1"], result.final["w1.master"].bfloat16()
+    )

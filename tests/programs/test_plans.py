@@ -34,7 +34,10 @@ from hapdsl.run.reference import Reference, advance
 
 FOLDER = Path(__file__).parents[2] / "programs" / "plans"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.hap"))  # a synthesised one lies there too
-WRITTEN = sorted({f"{model}_{idea}" for model in ("mlp", "layer") for idea in ("data_parallel", "zero", "megatron", "sfb")} | {"mesh"})
+WRITTEN = sorted(
+    {f"{model}_{idea}" for model in ("mlp", "layer") for idea in ("data_parallel", "zero", "megatron", "sfb")}
+    | {"mesh"}
+)
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,10 @@ def test_the_mesh_moves_each_tensor_along_one_axis() -> None:
     program = plan("mesh").program
     assert program.layout.mesh == (("nodes", 2), ("devices", 2))
     messages = [i for i in program.instructions if i.is_collective]
-    assert [(i.axis, [v.tensor for v in i.inputs]) for i in messages] == [(1, ["z"]), (0, ["w1.grad", "b1.grad", "w2.grad"])]
+    assert [(i.axis, [v.tensor for v in i.inputs]) for i in messages] == [
+        (1, ["z"]),
+        (0, ["w1.grad", "b1.grad", "w2.grad"]),
+    ]
     assert program.layout.groups(0) == [[0, 2], [1, 3]] and program.layout.groups(1) == [[0, 1], [2, 3]]
 
 
@@ -197,7 +203,11 @@ def compare(program: Program, graph: TrainingGraph, dtype: torch.dtype, toleranc
         for tensor in sorted({v.tensor for v in made} & set(expected)):
             ours, theirs = gather(program, made, tensor, tolerance), expected[tensor]
             assert ours.dtype == theirs.dtype
-            assert torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance), (number, tensor, (ours - theirs).abs().max())
+            assert torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance), (
+                number,
+                tensor,
+                (ours - theirs).abs().max(),
+            )
         now = advance(graph, now, expected)
     for old in graph.updates:  # what the devices hold now is what the next step starts from
         assert not torch.equal(now[old], tensors[old]), old

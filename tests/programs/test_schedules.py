@@ -59,11 +59,17 @@ OPTIMIZERS: dict[str, tuple[str, str, Callable[[Tensor, Tensor], torch.optim.Opt
         "momentum(lr = scale(rate, by = 2))",
         lambda w, b: torch.optim.SGD([{"params": [w]}, {"params": [b], "lr": 0.2}], lr=0.1, momentum=0.9),
     ),
-    "adam": ("adam(rate, weight_decay = 0.1)", "adam()", lambda w, b: torch.optim.Adam([w, b], lr=0.1, weight_decay=0.1)),
+    "adam": (
+        "adam(rate, weight_decay = 0.1)",
+        "adam()",
+        lambda w, b: torch.optim.Adam([w, b], lr=0.1, weight_decay=0.1),
+    ),
     "adamw": (
         "adamw(lr = rate, weight_decay = 0.1)",
         "adamw(weight_decay = 0)",
-        lambda w, b: torch.optim.AdamW([{"params": [w]}, {"params": [b], "weight_decay": 0.0}], lr=0.1, weight_decay=0.1),
+        lambda w, b: torch.optim.AdamW(
+            [{"params": [w]}, {"params": [b], "weight_decay": 0.0}], lr=0.1, weight_decay=0.1
+        ),
     ),
 }
 
@@ -75,7 +81,9 @@ def graph(schedule: str, optimizer: str) -> TrainingGraph:
     return build(bundle.models["m"], bundle.defs, operators(bundle.ops))
 
 
-def run(program: Program, held: dict[str, Tensor], inputs: dict[str, Tensor], first: int, last: int) -> dict[str, Tensor]:
+def run(
+    program: Program, held: dict[str, Tensor], inputs: dict[str, Tensor], first: int, last: int
+) -> dict[str, Tensor]:
     """Everything that is kept, after these steps."""
     executor = InProcess(program, torch.float64)
     executor.load(held)
@@ -182,11 +190,21 @@ def test_buffers_that_a_call_does_not_read_are_cut_like_what_replaces_them() -> 
 
 
 def test_an_evaluation_leaves_buffers_as_they_are() -> None:
-    bundle = load_text(MODEL.replace("{RATE}", SCHEDULES["linear"][0]).replace("{OPTIMIZER}", "sgd(lr = rate)").replace("{GROUP}", "sgd()"), "m.hap", programs_folder())
+    bundle = load_text(
+        MODEL.replace("{RATE}", SCHEDULES["linear"][0])
+        .replace("{OPTIMIZER}", "sgd(lr = rate)")
+        .replace("{GROUP}", "sgd()"),
+        "m.hap",
+        programs_folder(),
+    )
     made = build(bundle.models["m"], bundle.defs, operators(bundle.ops), train=False)
     assert not made.updates and "step" not in {n for node in made.nodes for n in node.inputs}
 
 
 def test_the_schedules_are_defs_of_a_standard_file() -> None:
     bundle = load_text('import "std/schedules.hap"\nmodel m { input x : f32[4]; output x }', "m.hap", programs_folder())
-    assert {n for n, d in bundle.defs.items() if isinstance(d, nodes.Def)} >= {"warmup_constant", "warmup_linear", "warmup_cosine"}
+    assert {n for n, d in bundle.defs.items() if isinstance(d, nodes.Def)} >= {
+        "warmup_constant",
+        "warmup_linear",
+        "warmup_cosine",
+    }

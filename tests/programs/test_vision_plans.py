@@ -56,12 +56,23 @@ def tables(rows: int) -> dict[str, int]:
 
 DENSE = {"numbers": 5, "bag": 2, "h1": 20, "h2": 20}
 CASES = {
-    "vgg19": Case("vgg19", {"batch": 5, "c1": 5, "c2": 5, "c3": 10, "c4": 10, "c5": 10, "wide": 500, "classes": 5}, "1 GB/s"),
-    "vit": Case("vit", {"batch": 10, "layers": 2, "d": 20, "heads": 5, "ffn": 100, "size": 8, "patch": 4, "classes": 5}, "1 GB/s"),
-    "unet": Case(
-        "unet", {"batch": 5, "size": 16, "w1": 10, "w2": 10, "w3": 20, "w4": 20, "w5": 40, "groups": 5, "classes": 5}, "1 GB/s", (3, 1, 1)
+    "vgg19": Case(
+        "vgg19", {"batch": 5, "c1": 5, "c2": 5, "c3": 10, "c4": 10, "c5": 10, "wide": 500, "classes": 5}, "1 GB/s"
     ),
-    "resnet": Case("resnet", {"batch": 8, "size": 40, "w1": 4, "w2": 3, "w3": 4, "w4": 4, "classes": 4}, "1 GB/s", (3, 1, 0)),
+    "vit": Case(
+        "vit",
+        {"batch": 10, "layers": 2, "d": 20, "heads": 5, "ffn": 100, "size": 8, "patch": 4, "classes": 5},
+        "1 GB/s",
+    ),
+    "unet": Case(
+        "unet",
+        {"batch": 5, "size": 16, "w1": 10, "w2": 10, "w3": 20, "w4": 20, "w5": 40, "groups": 5, "classes": 5},
+        "1 GB/s",
+        (3, 1, 1),
+    ),
+    "resnet": Case(
+        "resnet", {"batch": 8, "size": 40, "w1": 4, "w2": 3, "w3": 4, "w4": 4, "classes": 4}, "1 GB/s", (3, 1, 0)
+    ),
     "dlrm": Case("dlrm", {**DENSE, "batch": 50, "d": 10, **tables(500)}, "1 GB/s"),
     "dlrm of narrow tables": Case("dlrm", {**DENSE, "batch": 5, "d": 2, **tables(5000)}, "1 GB/s"),
 }
@@ -171,7 +182,12 @@ def test_tables_by_columns() -> None:
     """Slices of the vectors of the whole batch become whole vectors of a part of it."""
     assert calls("dlrm", "embedding_bag") == ["R, S(1) -> S(2)"] * 8
     assert calls("dlrm", "bmm_nt") == ["S(0), S(0) -> S(0)"]
-    moves = {(v.tensor, o.placement) for i in planned("dlrm").program.instructions if i.op == "all_to_all" for v, o in zip(i.inputs, i.outputs, strict=True)}
+    moves = {
+        (v.tensor, o.placement)
+        for i in planned("dlrm").program.instructions
+        if i.op == "all_to_all"
+        for v, o in zip(i.inputs, i.outputs, strict=True)
+    }
     assert {t for t, _ in moves} >= {f"e{k}" for k in range(1, 9)}
     assert shares(planned("dlrm"), "d") == [6, 2, 2] and shares(planned("dlrm"), "batch") == [30, 10, 10]
 
@@ -224,7 +240,9 @@ def test_sufficient_factors_are_broadcast_where_that_pays() -> None:
     found = filters("150 us")
     assert [placed(product(found, op)) for op in ("matmul", "matmul_tn")] == ["S(0), R -> S(0)", "R, R -> R"]
     gathered = {v.tensor for i in found.program.instructions if i.op == "all_gather" for v in i.inputs}
-    reduced = {v.tensor for i in found.program.instructions if i.op in ("all_reduce", "reduce_scatter") for v in i.inputs}
+    reduced = {
+        v.tensor for i in found.program.instructions if i.op in ("all_reduce", "reduce_scatter") for v in i.inputs
+    }
     assert gathered == {"wide", "u.grad"}
     assert reduced == {f"{side}.{k}.k.grad" for side in ("before", "behind") for k in range(4)}
     assert found.gap < 0.01

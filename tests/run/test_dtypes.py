@@ -24,7 +24,10 @@ OPS = standard()
 
 def instance_of(name: str, sample: Sample, dtypes: Sequence[str]) -> Instance | None:
     """The call with operands of these dtypes (integers by their role stay so), None where it is refused."""
-    given = [Given(o, shape, "i64" if o in sample.below else d) for (o, shape), d in zip(sample.operands, dtypes, strict=True)]
+    given = [
+        Given(o, shape, "i64" if o in sample.below else d)
+        for (o, shape), d in zip(sample.operands, dtypes, strict=True)
+    ]
     target = next((d for d in dtypes if d in FLOATS), "f32")
     attributes = {k: target if v == "f64" else v for k, v in sample.attributes.items()}
     try:
@@ -66,7 +69,9 @@ def test_any_dtype_runs_or_is_refused(name: str) -> None:
     assert set(FLOATS) <= ran
 
 
-@pytest.mark.parametrize("op", ["mean(X, dims = 0)", "div(X, X)", "exp(X)", "softmax(X)", "scale(X, by = 0.5)", "gelu(X)"])
+@pytest.mark.parametrize(
+    "op", ["mean(X, dims = 0)", "div(X, X)", "exp(X)", "softmax(X)", "scale(X, by = 0.5)", "gelu(X)"]
+)
 def test_whole_numbers_are_cast_first(op: str) -> None:
     """torch refuses mean(int64), or makes floats of it: neither is silently done."""
     text = "model m { input x : i64[4]; y = %s; output y }"
@@ -78,14 +83,22 @@ def test_whole_numbers_are_cast_first(op: str) -> None:
 
 
 def test_whole_numbers_stay_whole() -> None:
-    for op in ("sum(x, dims = 0)", "add(x, x)", "shift(x, by = 1)", "scale(x, by = 3)", "neg(x)", "max(x, dims = 0)", "reshape(x, shape = [2, 2])"):
+    for op in (
+        "sum(x, dims = 0)",
+        "add(x, x)",
+        "shift(x, by = 1)",
+        "scale(x, by = 3)",
+        "neg(x)",
+        "max(x, dims = 0)",
+        "reshape(x, shape = [2, 2])",
+    ):
         for dtype in INTS:
             graph = graph_of(f"model m {{ input x : {dtype}[4]; y = {op}; output y }}")
             assert graph.tensors["y"].dtype == dtype
 
 
 def test_an_operator_of_ones_own() -> None:
-    text = "op twice(x[*i]) -> y[*i] { flops i; torch \"torch.add\" }"
+    text = 'op twice(x[*i]) -> y[*i] { flops i; torch "torch.add" }'
     (op,) = declare_all(parse(text).items).values()  # type: ignore[arg-type]
     with pytest.raises(HapError) as stop:
         instantiate(op, [Given("x", (4,), "i64")], {})

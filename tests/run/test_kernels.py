@@ -94,16 +94,25 @@ EXPECTED = {
     "rotary": lambda x, base, direction: turn(x, base, direction),
     "rms_norm": lambda x, w, eps: F.rms_norm(x, w.shape, w, eps),
     "top_k_gate": lambda gates, k, capacity, normalize: route(gates, k, capacity, normalize)[0],
-    "top_k_count": lambda gates, k: torch.stack([torch.bincount(g.argsort(-1)[:, -k:].flatten(), minlength=g.shape[-1]) for g in gates]),
+    "top_k_count": lambda gates, k: torch.stack(
+        [torch.bincount(g.argsort(-1)[:, -k:].flatten(), minlength=g.shape[-1]) for g in gates]
+    ),
     "causal_mask": lambda x: torch.where(torch.ones(x.shape[-2:]).tril().bool(), x, -math.inf),
     "sum_squares": lambda x, to: torch.linalg.vector_norm(x) ** 2,
     "clip_factor": lambda norm, limit, eps: (limit / (norm + eps)).minimum(torch.ones_like(norm)),
     "clip": lambda g, factor: g * factor.item(),
     "accumulate": lambda x: x,
-    **{n: lambda a, b=None, value=0, n=n: torch.from_numpy(getattr(np, WORDS[n])(a.numpy(), value if b is None else b.numpy())) for n in WORDS},
+    **{
+        n: lambda a, b=None, value=0, n=n: torch.from_numpy(
+            getattr(np, WORDS[n])(a.numpy(), value if b is None else b.numpy())
+        )
+        for n in WORDS
+    },
     "where": lambda c, a, b: torch.from_numpy(np.where(c.numpy(), a.numpy(), b.numpy())),
     "masked_fill": lambda x, mask, value: torch.from_numpy(np.where(mask.numpy(), value, x.numpy())),
-    "cumsum": lambda x, dim, direction: torch.from_numpy(np.flip(np.cumsum(np.flip(x.numpy(), dim), dim), dim).copy() if direction < 0 else np.cumsum(x.numpy(), dim)),
+    "cumsum": lambda x, dim, direction: torch.from_numpy(
+        np.flip(np.cumsum(np.flip(x.numpy(), dim), dim), dim).copy() if direction < 0 else np.cumsum(x.numpy(), dim)
+    ),
     "flip": lambda x, dim: torch.from_numpy(np.flip(x.numpy(), dim).copy()),
     "argmax": lambda x, dim: torch.from_numpy(np.argmax(x.numpy(), dim)),
     "running": lambda now, kept: now,
@@ -128,7 +137,10 @@ def attend(q, k, v, mask, causal):
 
 
 def padded(x, dim, before, after, value):
-    sides = [torch.full([n if d == dim % x.dim() else m for d, m in enumerate(x.shape)], value, dtype=x.dtype) for n in (before, after)]
+    sides = [
+        torch.full([n if d == dim % x.dim() else m for d, m in enumerate(x.shape)], value, dtype=x.dtype)
+        for n in (before, after)
+    ]
     return torch.cat([sides[0], x, sides[1]], dim)
 
 
@@ -184,7 +196,9 @@ def test_forward_kernels_equal_torch(name):
         made = trial.alone()
         want = EXPECTED[name](*(trial.values[n] for n in trial.node.inputs), **dict(trial.node.instance.attributes))
         wanted = want if isinstance(want, tuple) else (want,)
-        for output, tensor in zip(trial.node.outputs, wanted, strict=False):  # the first ones, where a case says no more
+        for output, tensor in zip(
+            trial.node.outputs, wanted, strict=False
+        ):  # the first ones, where a case says no more
             torch.testing.assert_close(made[output], tensor, rtol=1e-12, atol=1e-12)
         tried += 1
     assert tried
@@ -311,7 +325,9 @@ def test_routing(k, capacity):
     assert dispatch.sum(1).max() == 1  # a slot holds one token
     asked = call("top_k_count", [gates], {"k": k})
     assert asked.dtype == torch.int64 and (asked.sum(-1) == 12 * k).all()
-    assert torch.equal(dispatch.sum((1, 3)), asked.clamp(max=capacity).double())  # an expert is full before anyone is left out
+    assert torch.equal(
+        dispatch.sum((1, 3)), asked.clamp(max=capacity).double()
+    )  # an expert is full before anyone is left out
     if capacity == 12:
         torch.testing.assert_close(combine.sum((2, 3)), torch.ones(3, 12, dtype=torch.float64))
 

@@ -51,7 +51,9 @@ class Orders:
         steps = self.steps(program)
         everything = (1 << len(steps)) - 1
         seconds = [self.pricer.price(s.instruction).seconds if s.group is None else None for s in steps]
-        total, _ = earliest([0], len(self.cluster), partial(self.moves, steps, seconds), lambda done: done == everything)
+        total, _ = earliest(
+            [0], len(self.cluster), partial(self.moves, steps, seconds), lambda done: done == everything
+        )
         return total
 
     def moves(

@@ -83,10 +83,14 @@ def random_model(rng: np.random.Generator, largest: int = 25) -> str:
         total = "y"
     lines.append(f"    loss = {rng.choice(['sum', 'mean'])}({total}, {dims})")
     body = [f"    input x : f32[{shape}]", *(f"    param {p} : f32[{s}]" for p, s in params.items()), *lines]
-    return "model random({}) {{\n{}\n    train loss with {}(lr = 0.1)\n}}".format(settings, "\n".join(body), rng.choice(OPTIMIZERS))
+    return "model random({}) {{\n{}\n    train loss with {}(lr = 0.1)\n}}".format(
+        settings, "\n".join(body), rng.choice(OPTIMIZERS)
+    )
 
 
-def random_case(rng: np.random.Generator, least: int = 5, largest: int = 25) -> tuple[str, TrainingGraph, Cluster, Shares]:
+def random_case(
+    rng: np.random.Generator, least: int = 5, largest: int = 25
+) -> tuple[str, TrainingGraph, Cluster, Shares]:
     """A model of `least` to `largest` calls, one of the small clusters, and shares of any kind: even, by speed, uneven, some zero."""
     while True:
         text = random_model(rng, largest)
@@ -99,5 +103,8 @@ def random_case(rng: np.random.Generator, least: int = 5, largest: int = 25) -> 
     if way < 2:
         shares = proportional(graph, [np.ones(n), made.speeds("f32")][way])
     else:  # every class is cut in its own way, with empty shares now and then
-        shares = {c.name: rng.multinomial(c.units, rng.dirichlet(np.full(n, 2.0 if way == 2 else 0.4))) for c in graph.classes.values()}
+        shares = {
+            c.name: rng.multinomial(c.units, rng.dirichlet(np.full(n, 2.0 if way == 2 else 0.4)))
+            for c in graph.classes.values()
+        }
     return text, graph, made, shares

@@ -144,7 +144,9 @@ def test_no_program_that_takes_a_choice_is_below_its_bound(model: str, machines:
 def only(p: Planned, question: Question, option: Option) -> Restriction:
     """The part of the space where a call has one rule, or a parameter one placement."""
     if question.kind == HELD:
-        return Restriction(allow_held=lambda name, placement: name != question.tensor or (placement,) == option.placements)
+        return Restriction(
+            allow_held=lambda name, placement: name != question.tensor or (placement,) == option.placements
+        )
     k = p.graph.producer[question.of]
     node, rule = p.graph.nodes[k], p.known.structure.rules[k][option.values[0]]
 
@@ -175,7 +177,9 @@ def test_bounds_are_those_of_a_space_without_the_rest(model: str, machines: str)
 
 
 @pytest.mark.parametrize("objective", ["sync", "overlap"])
-@pytest.mark.parametrize(("model", "machines"), [("two products", "pair"), ("tied weight", "network"), ("bias", "latency")])
+@pytest.mark.parametrize(
+    ("model", "machines"), [("two products", "pair"), ("tied weight", "network"), ("bias", "latency")]
+)
 def test_planning_again_within_a_choice_finds_as_much(model: str, machines: str, objective: str) -> None:
     """Neither is below the other's bound; and where the planner proves its program best, it is the one found here."""
     p = planned(model, machines, objective)
@@ -188,10 +192,23 @@ def test_planning_again_within_a_choice_finds_as_much(model: str, machines: str,
         again = only(p, question, option)
         if found is None:
             with pytest.raises(HapError):
-                plan(p.graph, p.made, restriction=again, fixed=p.known.solved.shares, objective=objective, baselines=False)
+                plan(
+                    p.graph,
+                    p.made,
+                    restriction=again,
+                    fixed=p.known.solved.shares,
+                    objective=objective,
+                    baselines=False,
+                )
             continue
         other = plan(
-            p.graph, p.made, restriction=again, fixed=p.known.solved.shares, objective=objective, baselines=False, gap=0.0
+            p.graph,
+            p.made,
+            restriction=again,
+            fixed=p.known.solved.shares,
+            objective=objective,
+            baselines=False,
+            gap=0.0,
         )
         assert found.cost_s is not None
         assert other.bound_s <= found.cost_s * (1 + RELATIVE)
@@ -221,9 +238,9 @@ def test_invariants(model: str, machines: str) -> None:
             assert answer.chosen.cost_s == known.cost_s
             assert answer.kept_s <= known.cost_s + tolerance
             bounds = [answer.chosen.bound_s, *(a.bound_s for a in answer.alternatives)]
-            assert min(known.least(answer.question.variable, o.values)[0] for o in answer.question.options) == pytest.approx(
-                known.bound_s, rel=RELATIVE
-            )
+            assert min(
+                known.least(answer.question.variable, o.values)[0] for o in answer.question.options
+            ) == pytest.approx(known.bound_s, rel=RELATIVE)
             assert min(bounds) >= known.bound_s - tolerance
             costs = [a.cost_s for a in answer.alternatives]
             assert costs == sorted(costs, key=lambda c: math.inf if c is None else c)
@@ -247,11 +264,17 @@ def test_without_a_gap_the_plans_own_choices_cost_least(model: str, machines: st
         for answer in p.known.of(tensor):
             assert answer.chosen.bound_s == pytest.approx(p.known.bound_s, rel=RELATIVE)
             assert answer.kept_s == pytest.approx(p.known.cost_s, rel=RELATIVE)
-            assert all(a.cost_s is not None and a.cost_s >= p.known.cost_s * (1 - RELATIVE) for a in answer.alternatives)
+            assert all(
+                a.cost_s is not None and a.cost_s >= p.known.cost_s * (1 - RELATIVE) for a in answer.alternatives
+            )
 
 
-@pytest.mark.parametrize(("model", "machines", "objective"), [("bias", "three", "sync"), ("tied weight", "pair", "overlap")])
-def test_every_program_behind_an_alternative_is_proven_and_costs_what_is_said(model: str, machines: str, objective: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "machines", "objective"), [("bias", "three", "sync"), ("tied weight", "pair", "overlap")]
+)
+def test_every_program_behind_an_alternative_is_proven_and_costs_what_is_said(
+    model: str, machines: str, objective: str
+) -> None:
     """Written down, checked and priced from scratch, it has the option in its lines."""
     p = planned(model, machines, objective)
     known = p.known
@@ -319,7 +342,9 @@ def test_a_plans_text_is_the_plan_again(model: str, machines: str, objective: st
     p = planned(model, machines, objective)
     cost = evaluate(p.program, p.made)
     assert p.known.written_s == (cost.sync_s if objective == "sync" else cost.overlap_s)
-    assert p.known.written_s <= p.known.cost_s * (1 + RELATIVE)  # the plan may stand in a better order than the canonical one
+    assert p.known.written_s <= p.known.cost_s * (
+        1 + RELATIVE
+    )  # the plan may stand in a better order than the canonical one
     checked = reread(p.program, p.graph, len(p.made))
     again = Alternatives(checked.program, p.made, objective)
     assert again.plan == p.known.plan
@@ -335,7 +360,11 @@ def test_a_program_in_another_order_is_compared_in_the_searchs_own() -> None:
     late = [i for i in lines if i.is_collective and i.section == "backward"]
     rest = [i for i in lines if i not in late]
     cut = next(k for k, i in enumerate(rest) if i.section == "update")
-    split = [type(i)(i.op, (a,), (b,), i.section, method=i.method) for i in late for a, b in zip(i.inputs, i.outputs, strict=True)]
+    split = [
+        type(i)(i.op, (a,), (b,), i.section, method=i.method)
+        for i in late
+        for a, b in zip(i.inputs, i.outputs, strict=True)
+    ]
     other = Program("moved", p.graph, p.program.layout, [*rest[:cut], *split, *rest[cut:]])
     assert len(split) > len(late)  # what was sent together is sent piece by piece
     known = Alternatives(other, p.made)
@@ -513,7 +542,9 @@ def test_an_equally_good_program_is_the_closest_call() -> None:
     assert first.cost_s == pytest.approx(p.known.cost_s, rel=RELATIVE)
     there = p.known.program_of(first.alternative)
     assert evaluate(there, p.made).sync_s == pytest.approx(p.known.cost_s, rel=RELATIVE)
-    assert {str(i) for i in there.instructions if i.is_collective} != {str(i) for i in p.program.instructions if i.is_collective}
+    assert {str(i) for i in there.instructions if i.is_collective} != {
+        str(i) for i in p.program.instructions if i.is_collective
+    }
     idle = [a for q, o in p.asked if (a := p.known.look(q, o)) is not None and not a.differs]
     assert idle and all(a.cost_s == p.known.cost_s and not a.changes for a in idle)
 

@@ -142,16 +142,23 @@ def test_sizes_that_no_model_has(call: Call, setting: str, status: int, code: st
     assert (found[0], codes(found[1])) == (status, [code])
 
 
-@pytest.mark.parametrize(("options", "code"), [(("--gap", "1e30"), "HAP850"), (("--gap", "nan"), "HAP850"), (("--time-limit", "-1"), "HAP850")])
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [(("--gap", "1e30"), "HAP850"), (("--gap", "nan"), "HAP850"), (("--time-limit", "-1"), "HAP850")],
+)
 def test_options_out_of_range(call: Call, options: tuple[str, str], code: str) -> None:
     status, found = call(TINY + machines(), *options)
     assert (status, codes(found)) == (2, [code])
 
 
 def test_the_largest_and_the_smallest_numbers_a_cluster_may_have() -> None:
-    largest = planned(TINY, machines("1e24 FLOP/s", "1e18 B", "1e21 B/s", "0 us", link="bandwidth = 1e21 B/s, latency = 0 us"))
+    largest = planned(
+        TINY, machines("1e24 FLOP/s", "1e18 B", "1e21 B/s", "0 us", link="bandwidth = 1e21 B/s, latency = 0 us")
+    )
     assert 0 < largest.cost_s < 1e-15
-    smallest = planned(TINY, machines("1 FLOP/s", "1 GiB", "1 B/s", "3600 s", link="bandwidth = 1 B/s, latency = 3600 s"))
+    smallest = planned(
+        TINY, machines("1 FLOP/s", "1 GiB", "1 B/s", "3600 s", link="bandwidth = 1 B/s, latency = 3600 s")
+    )
     assert smallest.cost_s > 3600 * 9  # nine calls that can't be left out, each launched
 
 
@@ -162,7 +169,13 @@ def test_a_device_that_is_no_use_gets_nothing() -> None:
     alone = planned(TINY, machines("1000 PFLOP/s", host="1 * one"))
     assert alone.cost_s <= both.cost_s <= 2 * alone.cost_s
     by = both.program.layout.shares
-    used = {both.program.graph.tensors[v.tensor].classes[p.dim] for i in both.program.instructions for v in i.outputs for p in v.placement if p.kind == "S"}
+    used = {
+        both.program.graph.tensors[v.tensor].classes[p.dim]
+        for i in both.program.instructions
+        for v in i.outputs
+        for p in v.placement
+        if p.kind == "S"
+    }
     assert used and all(by[c][(0,)][1] == 0 for c in used if c is not None)
 
 
@@ -238,9 +251,18 @@ def test_no_call_at_all(call: Call) -> None:
 
 def branches(count: int) -> str:
     """Products side by side, added up."""
-    lines = [f"    param w{i} : f32[d, d]" for i in range(count)] + [f"    h{i} = relu(matmul(x, w{i}))" for i in range(count)]
+    lines = [f"    param w{i} : f32[d, d]" for i in range(count)] + [
+        f"    h{i} = relu(matmul(x, w{i}))" for i in range(count)
+    ]
     lines += ["    s1 = add(h0, h1)", *(f"    s{i} = add(s{i - 1}, h{i})" for i in range(2, count))]
-    body = "\n".join(["    input x : f32[batch, d]", *lines, f"    loss = sum(s{count - 1}, [0, 1])", "    train loss with adam(lr = 0.1)"])
+    body = "\n".join(
+        [
+            "    input x : f32[batch, d]",
+            *lines,
+            f"    loss = sum(s{count - 1}, [0, 1])",
+            "    train loss with adam(lr = 0.1)",
+        ]
+    )
     return f"model wide(batch = 32, d = 16) {{\n{body}\n}}\n"
 
 
@@ -250,7 +272,14 @@ def dense(blocks: int) -> str:
     for i in range(1, blocks + 1):
         lines += [f"    a{i}_0 = add(x, h0)", *(f"    a{i}_{j} = add(a{i}_{j - 1}, h{j})" for j in range(1, i))]
         lines.append(f"    h{i} = relu(matmul(a{i}_{i - 1}, w{i}))")
-    body = "\n".join(["    input x : f32[batch, d]", *lines, f"    loss = sum(h{blocks}, [0, 1])", "    train loss with sgd(lr = 0.1)"])
+    body = "\n".join(
+        [
+            "    input x : f32[batch, d]",
+            *lines,
+            f"    loss = sum(h{blocks}, [0, 1])",
+            "    train loss with sgd(lr = 0.1)",
+        ]
+    )
     return f"model dense(batch = 32, d = 16) {{\n{body}\n}}\n"
 
 

@@ -28,20 +28,36 @@ def test_cases_have_names_of_their_own() -> None:
     examples = {p.stem for p in (PAGE.parents[1] / "programs" / "models").glob("*.hap")}
     assert examples == {c.model for c in cases() if c.group == "baselines"}
     assert {c.model for c in cases()} == examples
-    assert {(c.model, c.cluster) for c in cases() if c.group == "baselines"} == {(m, n) for m in examples for n in example_clusters()}
+    assert {(c.model, c.cluster) for c in cases() if c.group == "baselines"} == {
+        (m, n) for m in examples for n in example_clusters()
+    }
     assert len(cluster_of("cheap_cloud")) == 4 and len(cluster_of("two_kinds")) == 8
     for model, settings in SMALL.items():
-        head = (PROGRAMS / "models" / f"{model}.hap").read_text(encoding="utf-8").partition(f"model {model}(")[2].partition("{")[0]
+        head = (
+            (PROGRAMS / "models" / f"{model}.hap")
+            .read_text(encoding="utf-8")
+            .partition(f"model {model}(")[2]
+            .partition("{")[0]
+        )
         assert all(f"{name} = " in head for name in settings)
 
 
 def measured(case: Case, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
-    fields = {"group": case.group, "kind": case.kind, "model": case.model, "cluster": case.cluster, "settings": dict(case.settings), "method": case.method}
+    fields = {
+        "group": case.group,
+        "kind": case.kind,
+        "model": case.model,
+        "cluster": case.cluster,
+        "settings": dict(case.settings),
+        "method": case.method,
+    }
     main([json.dumps(fields)])
     return {**fields, "name": case.name, "found": json.loads(capsys.readouterr().out)}
 
 
-def test_what_is_measured_comes_into_the_page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_measured_comes_into_the_page(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(measure, "LIMIT", 1.0)
     small = {"batch": 32, "d": 24, "hidden": 32}
     rows = [measured(Case("models", "plan", "mlp", "shared_memory", small), capsys)]
@@ -56,7 +72,14 @@ def test_what_is_measured_comes_into_the_page(capsys: pytest.CaptureFixture[str]
     assert beside["cost_s"] <= beside["best_s"] == min(beside["baselines"].values()) and not beside["cut"]
     rows.append({"group": "baselines", "model": "mlp", "cluster": "shared_memory", "found": beside})
     rows.append({"group": "baselines", "model": "mlp", "cluster": "two_kinds", "found": {**beside, "cost_s": None}})
-    rows.append({"group": "baselines", "model": "gpt", "cluster": "two_kinds", "found": {**beside, "best_s": None, "cost_s": None}})
+    rows.append(
+        {
+            "group": "baselines",
+            "model": "gpt",
+            "cluster": "two_kinds",
+            "found": {**beside, "best_s": None, "cost_s": None},
+        }
+    )
     costs = {r["method"]: r["found"]["bound_s"] for r in rows[1:-3]}  # type: ignore[index]
     assert costs["MILP"] == pytest.approx(costs["elimination"], rel=1e-6)
     text = f"before\n{BEGIN}\nold\n{END}\nafter\n"

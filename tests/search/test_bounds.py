@@ -80,7 +80,10 @@ def test_no_cut_is_below_the_bound_for_all_cuts(model: str, machines: str) -> No
     assert bound is not None and bound > 0
     rng = np.random.default_rng(1)
     tried: list[Shares] = [every["by speed"], every["zero"]]
-    tried += [{c: rng.multinomial(k.units, rng.dirichlet(np.ones(len(made)))) for c, k in graph.classes.items()} for _ in range(2)]
+    tried += [
+        {c: rng.multinomial(k.units, rng.dirichlet(np.ones(len(made)))) for c, k in graph.classes.items()}
+        for _ in range(2)
+    ]
     assert bound <= min(cheapest(Tried(graph, made, s)) for s in tried) * (1 + 1e-9)
 
 

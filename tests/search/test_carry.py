@@ -44,7 +44,10 @@ def carrying(graph: TrainingGraph, machines: str, cut: str, seed: int) -> tuple[
     return space, Scheduler(space.conversions)
 
 
-@pytest.mark.parametrize(("machines", "cut", "seed"), [("pair", "even", 0), ("latency", "by speed", 1), ("three", "lopsided", 2), ("network", "zero", 3)])
+@pytest.mark.parametrize(
+    ("machines", "cut", "seed"),
+    [("pair", "even", 0), ("latency", "by speed", 1), ("three", "lopsided", 2), ("network", "zero", 3)],
+)
 def test_every_way_is_priced_proven_and_run(machines: str, cut: str, seed: int) -> None:
     graph = training(CHAIN)
     space, scheduler = carrying(graph, machines, cut, seed)
@@ -86,7 +89,9 @@ def test_activations_that_do_not_fit_are_recomputed() -> None:
         assert found.cost.fits
         checked = reread(found.program, graph, 4)
         assert checked.ok and not checked.sketch
-        again = [i for i in checked.program.instructions if i.node is not None and i.node.section == "forward" != i.section]
+        again = [
+            i for i in checked.program.instructions if i.node is not None and i.node.section == "forward" != i.section
+        ]
         assert again, "nothing is recomputed"
         assert roomy.cost_s <= before or found.cost_s >= before
         assert roomy.bound_s <= found.cost_s <= 1.5 * roomy.cost_s

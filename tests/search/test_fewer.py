@@ -36,7 +36,11 @@ def test_without_the_slowest_kinds_and_alone() -> None:
     tree = block(TEXT)
     found = list(fewer(tree, build(tree)))
     assert [f.left_out for f in found] == ["16 snail", "2 other, 16 snail", "all but one quick"]
-    assert [[d.kind for d in f.cluster.devices] for f in found] == [["quick", "quick", "other", "other"], ["quick", "quick"], ["quick"]]
+    assert [[d.kind for d in f.cluster.devices] for f in found] == [
+        ["quick", "quick", "other", "other"],
+        ["quick", "quick"],
+        ["quick"],
+    ]
     first, second, alone = (f.cluster for f in found)
     assert [len(n.devices) for n in first.nodes] == [1, 1, 2] and first.network is not None
     assert second.network is not None and second.network.bandwidth == 1e9 and alone.network is None
@@ -45,7 +49,12 @@ def test_without_the_slowest_kinds_and_alone() -> None:
 
 
 def test_the_uplink_of_the_last_node_goes_with_the_network() -> None:
-    tree = block(TEXT.replace("plain = 2 * other over { bandwidth = 20 GB/s, latency = 2 us }", "plain = 2 * other over { bandwidth = 20 GB/s } uplink { bandwidth = 2 GB/s }").replace("1 * quick, ", ""))
+    tree = block(
+        TEXT.replace(
+            "plain = 2 * other over { bandwidth = 20 GB/s, latency = 2 us }",
+            "plain = 2 * other over { bandwidth = 20 GB/s } uplink { bandwidth = 2 GB/s }",
+        ).replace("1 * quick, ", "")
+    )
     first, *_ = fewer(tree, build(tree))
     assert (first.left_out, first.cluster.network, first.cluster.nodes[0].uplink) == ("16 snail", None, None)
 
@@ -61,7 +70,11 @@ def test_faster_with_fewer(model: str, left_out: str | None) -> None:
     made = machines("two_kinds")
     from .test_planner import PROGRAMS
 
-    tree = next(b for b in parse((PROGRAMS / "clusters" / "two_kinds.hap").read_text(), "t.hap").items if isinstance(b, nodes.Cluster))
+    tree = next(
+        b
+        for b in parse((PROGRAMS / "clusters" / "two_kinds.hap").read_text(), "t.hap").items
+        if isinstance(b, nodes.Cluster)
+    )
     found, on = plan_or_fewer(example(model), made, fewer(tree, made), baselines=False)
     whole = plan(example(model), made, baselines=False)
     assert found.cost_s <= whole.cost_s

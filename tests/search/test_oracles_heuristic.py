@@ -42,7 +42,9 @@ def steps(elimination: Elimination, values: list[int]) -> list[tuple[float, floa
         pinned = graph.copy()
         for v in order[: depth + 1]:
             pinned.factor((v,), np.where(np.arange(graph.sizes[v]) == values[v], 0.0, np.inf))
-        found.append((float(spent[depth]), eliminate(pinned, elimination.prices).bound - float(spent[: depth + 1].sum())))
+        found.append(
+            (float(spent[depth]), eliminate(pinned, elimination.prices).bound - float(spent[: depth + 1].sum()))
+        )
     return found
 
 
@@ -113,5 +115,7 @@ def test_zero_can_be_stopped_before_its_first_leaf(limits: Limits, reason: str) 
     assert found.bound <= elimination.bound
     best = elimination.best()
     known = (tried.seconds(best), best)
-    found = best_first(elimination, tried.seconds, limits=limits, cancelled=cancelled, heuristic="zero", incumbent=known)
+    found = best_first(
+        elimination, tried.seconds, limits=limits, cancelled=cancelled, heuristic="zero", incumbent=known
+    )
     assert (found.reason, found.cost) == (reason, known[0]) and found.bound <= found.cost

@@ -49,7 +49,9 @@ class Compared:
         weights = np.zeros(len(self.made))
         weights[[g[0] for g in space.groups]] = self.prices[: len(space.groups)]
         talk = self.prices[-1] if self.objective == "overlap" else 1.0
-        return WholeMilp(self.graph, space.layout, self.made, space.conversions, weights, talk, limit, space.structure.messages)
+        return WholeMilp(
+            self.graph, space.layout, self.made, space.conversions, weights, talk, limit, space.structure.messages
+        )
 
     def agree(self) -> None:
         bound = eliminate(self.table, self.prices).bound
@@ -93,7 +95,16 @@ def test_more_freedom_is_never_dearer(seed: int) -> None:
 
 FLAT = ("cnn", "dlrm", "layer", "mlp", "unet", "vgg19")  # models without layers to count
 # A second layer of the decoder, whose tied table runs all along it, makes tables of 7e7 cells; bert_moe's layers come in pairs.
-LAYERS = {"decoder": (1,), "bert": (1,), "bert_moe": (2,), "gpt": (1, 2, 4), "vit_digits": (1, 3), "encoder": (1, 2), "vit": (1, 2), **dict.fromkeys(FLAT, (None,))}
+LAYERS = {
+    "decoder": (1,),
+    "bert": (1,),
+    "bert_moe": (2,),
+    "gpt": (1, 2, 4),
+    "vit_digits": (1, 3),
+    "encoder": (1, 2),
+    "vit": (1, 2),
+    **dict.fromkeys(FLAT, (None,)),
+}
 # Left out: resnet, whose 1,627 calls take HiGHS minutes, and mixtral, whose one layer has tables of 3e7 cells.
 DEPTHS = [(m, n) for m in MODELS if m not in ("resnet", "mixtral") for n in LAYERS.get(m, (1,))]
 

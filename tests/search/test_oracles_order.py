@@ -32,7 +32,9 @@ class Space:
 
     def __init__(self, graph: TrainingGraph, made: Cluster, shares: Shares, seed: int, most: int = 32) -> None:
         for k in range(60):
-            self.tried = Tried(graph, made, shares, restriction=thinned(graph, np.random.default_rng([k, seed]), 0.5 * 0.95**k))
+            self.tried = Tried(
+                graph, made, shares, restriction=thinned(graph, np.random.default_rng([k, seed]), 0.5 * 0.95**k)
+            )
             every = (a for a in everything(self.tried.space.graph) if not spare(self.tried.space.graph, a))
             found = list(itertools.islice(every, most + 1))
             if 4 <= len(found) <= most:
@@ -77,7 +79,14 @@ def test_activations_that_share_messages_can_be_below() -> None:
 
 def test_another_order_can_be_faster() -> None:
     """Calls that some devices leave out, moved to where the others wait anyway: so the scheduler's order is part of the claim."""
-    cases = [space(*c) for c in (("tied weight", "measured", "zero"), ("tied weight", "three", "by speed"), ("two products", "pair", "zero"))]
+    cases = [
+        space(*c)
+        for c in (
+            ("tied weight", "measured", "zero"),
+            ("tied weight", "three", "by speed"),
+            ("two products", "pair", "zero"),
+        )
+    ]
     assert any(s.ordered("written") < s.canonical * 0.96 for s in cases)
     assert all(s.bound <= s.canonical * (1 + 1e-9) for s in cases)
 

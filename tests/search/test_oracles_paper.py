@@ -59,7 +59,10 @@ FIGURE: dict[tuple[Placement, Placement, Placement, Placement], float] = {
 @pytest.fixture(scope="module")
 def tried() -> Tried:
     file = parsed(EXAMPLE)
-    model, ops = next(b for b in file.items if isinstance(b, nodes.Model)), [b for b in file.items if isinstance(b, nodes.Op)]
+    model, ops = (
+        next(b for b in file.items if isinstance(b, nodes.Model)),
+        [b for b in file.items if isinstance(b, nodes.Op)],
+    )
     graph: TrainingGraph = build(model, {}, operators({op.name: op for op in ops}), {}, train=False)
     return Tried(graph, cluster(EXAMPLE), proportional(graph, [1.0, 1.0]))
 
@@ -71,7 +74,9 @@ def test_the_answer_is_sixteen(tried: Tried) -> None:
     for heuristic in HEURISTICS:
         assert best_first(pricing.elimination, tried.seconds, heuristic=heuristic).cost == pytest.approx(16 * MS)
     weights = [0.5, 0.5]
-    assert WholeMilp(tried.graph, tried.layout, tried.machines, tried.space.conversions, weights).solve() == pytest.approx(16 * MS)
+    assert WholeMilp(
+        tried.graph, tried.layout, tried.machines, tried.space.conversions, weights
+    ).solve() == pytest.approx(16 * MS)
     found = plan(tried.graph, tried.machines)
     assert found.cost_s == pytest.approx(16 * MS) and found.gap == pytest.approx(0, abs=1e-9)
 

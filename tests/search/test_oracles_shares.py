@@ -75,7 +75,10 @@ def ratio(graph: TrainingGraph, made: Cluster, classes: tuple[str, ...], steps: 
         if pricing.bound < best and pricing.elimination is not None:
             scheduler = Scheduler(space.conversions)
             found = best_first(
-                pricing.elimination, lambda a, s=space, m=scheduler: m.seconds(s.choice(a), "sync"), 0.001, Limits(leaves=12)
+                pricing.elimination,
+                lambda a, s=space, m=scheduler: m.seconds(s.choice(a), "sync"),
+                0.001,
+                Limits(leaves=12),
             )
             best = min(best, found.cost)
     return plan(graph, made, baselines=False).cost_s / best, points
@@ -91,7 +94,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("model", "machines", "classes", "steps", "settings"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES])
+@pytest.mark.parametrize(
+    ("model", "machines", "classes", "steps", "settings"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES]
+)
 def test_a_plan_is_near_the_best_of_a_grid(
     model: str, machines: str, classes: tuple[str, ...], steps: int, settings: dict[str, int]
 ) -> None:

@@ -81,7 +81,9 @@ def test_it_is_not_the_baselines_that_make_it_so(model: str, name: str) -> None:
     assert alone.cost_s <= min(c.cost.sync_s for c in found.baselines.values() if c is not None) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("seed", "objective", "gain"), [(57, "sync", 0.005), (123, "overlap", 0.002), (223, "overlap", 0.002)])
+@pytest.mark.parametrize(
+    ("seed", "objective", "gain"), [(57, "sync", 0.005), (123, "overlap", 0.002), (223, "overlap", 0.002)]
+)
 def test_nor_on_graphs_where_the_first_leaves_were_not_enough(seed: int, objective: str, gain: float) -> None:
     """There the best program is far down in the order of the bound, or the best only in another order of its lines (the baselines stand in theirs)."""
     _, graph, made, _ = random_case(np.random.default_rng(seed), 5, 25)

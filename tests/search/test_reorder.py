@@ -304,7 +304,9 @@ def test_baselines_stand_in_their_best_order(monkeypatch: pytest.MonkeyPatch) ->
     for name, candidate in found.items():
         before = canonical[name]
         assert candidate is not None and before is not None
-        assert Counter(i.outputs for i in candidate.program.instructions) <= Counter(i.outputs for i in before.program.instructions)
+        assert Counter(i.outputs for i in candidate.program.instructions) <= Counter(
+            i.outputs for i in before.program.instructions
+        )
         gains[name] = 1 - candidate.cost.overlap_s / before.cost.overlap_s
     assert min(gains.values()) >= 0 and max(gains.values()) > 0.03, gains
 

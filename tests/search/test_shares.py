@@ -57,7 +57,9 @@ def test_proposals_and_moves_reach_the_best_of_a_grid(model: str, machines: str)
         assert all(s.sum() == graph.classes[c].units and (s >= 0).all() for c, s in shares.items())
         assert all((shares[c] == s).all() for c, s in others.items())
     best = min(options, key=lambda s: stages.seconds(s)[0])
-    best, cost = descend(best, stages.seconds(best)[0], lambda s: stages.seconds(s)[0], [batch], lambda s: stages.seconds(s)[1], 24)
+    best, cost = descend(
+        best, stages.seconds(best)[0], lambda s: stages.seconds(s)[0], [batch], lambda s: stages.seconds(s)[1], 24
+    )
     assert cost == pytest.approx(seconds(program, made, batch, best[batch]), rel=1e-9)
     least = min(seconds(program, made, batch, cut) for cut in cuts_of(GRID, len(made)))
     assert least <= cost * (1 + 1e-9)
@@ -77,11 +79,18 @@ def test_the_linear_program_is_exact_at_the_present_shares(model: str, machines:
 def faster(made: Cluster, factor: float) -> Cluster:
     """Everything that has a speed so many times as fast."""
     devices = tuple(
-        replace(d, flops={k: v * factor for k, v in d.flops.items()}, bandwidth=d.bandwidth * factor, launch=d.launch / factor)
+        replace(
+            d,
+            flops={k: v * factor for k, v in d.flops.items()},
+            bandwidth=d.bandwidth * factor,
+            launch=d.launch / factor,
+        )
         for d in made.devices
     )
     nodes = tuple(
-        replace(n, link=n.link and replace(n.link, bandwidth=n.link.bandwidth * factor, latency=n.link.latency / factor))
+        replace(
+            n, link=n.link and replace(n.link, bandwidth=n.link.bandwidth * factor, latency=n.link.latency / factor)
+        )
         for n in made.nodes
     )
     return replace(made, devices=devices, nodes=nodes)

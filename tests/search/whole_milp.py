@@ -32,6 +32,7 @@ from hapdsl.theory.rules import Rule
 Expression = dict[int, float]  # column -> coefficient
 UNIT = 1e3  # the objective is of this size: HiGHS closes an absolute gap of 1e-6, which is then 1e-9 of it
 
+
 def legal(graph: TrainingGraph, node: Node, rule: Rule) -> bool:
     """Shards only where there is more than one unit; optimizer state comes back as it was held."""
     sides = [*zip(node.inputs, rule.inputs, strict=True), *zip(node.outputs, rule.outputs, strict=True)]
@@ -119,11 +120,21 @@ class WholeMilp:
         self, graph: TrainingGraph, layout: Layout, cluster: Cluster, conversions: Conversions, weights: np.ndarray, talk: float = 1.0,
         limit: int | None = 2, messages: tuple[str, ...] = tuple(SHARED),
     ) -> None:  # fmt: skip
-        self.graph, self.cluster, self.conversions, self.weights, self.talk, self.limit = graph, cluster, conversions, weights, talk, limit
+        self.graph, self.cluster, self.conversions, self.weights, self.talk, self.limit = (
+            graph,
+            cluster,
+            conversions,
+            weights,
+            talk,
+            limit,
+        )
         self.pricer, self.messages = Pricer(graph, layout, cluster), messages
         self.m = Rows()
         self.rules = [[r for r in node.rules if legal(graph, node, r)] for node in graph.nodes]
-        self.chosen = [[self.m.column(self.compute(n, r), True) for r in rules] for n, rules in zip(graph.nodes, self.rules, strict=True)]
+        self.chosen = [
+            [self.m.column(self.compute(n, r), True) for r in rules]
+            for n, rules in zip(graph.nodes, self.rules, strict=True)
+        ]
         for columns in self.chosen:
             self.m.row(dict.fromkeys(columns, 1.0), 1.0, 1.0)
         self.gradients = {
@@ -145,7 +156,9 @@ class WholeMilp:
     # -- prices --------------------------------------------------------------------
 
     def compute(self, node: Node, rule: Rule) -> float:
-        line = Instruction(node.op, _values(node.inputs, rule.inputs), _values(node.outputs, rule.outputs), node.section, node)
+        line = Instruction(
+            node.op, _values(node.inputs, rule.inputs), _values(node.outputs, rule.outputs), node.section, node
+        )
         return float(self.pricer.price(line).seconds @ self.weights)
 
     def message(self, t: str, source: Placement, target: Placement) -> float:
@@ -156,12 +169,23 @@ class WholeMilp:
         if t in self.gradients | self.params | self.updated:
             return self.talk * self.conversions.seconds(t, source, target)
         section = self.graph.nodes[self.graph.producer[t]].section  # in a `microbatch` block it is sent in every turn
-        lines = [Instruction(kind, _values((t,), (source,)), _values((t,), (target,)), section, method=m) for m in METHODS[kind]]
+        lines = [
+            Instruction(kind, _values((t,), (source,)), _values((t,), (target,)), section, method=m)
+            for m in METHODS[kind]
+        ]
         return self.talk * min(float(self.pricer.price(line).seconds.max()) for line in lines)
 
     def flag(self, t: str, kind: str | None) -> list[int]:
         """Columns of the shared messages that a conversion of this tensor belongs to; each costs its latency."""
-        owner = "gradients" if t in self.gradients else "params" if t in self.params else "updated" if t in self.updated else None
+        owner = (
+            "gradients"
+            if t in self.gradients
+            else "params"
+            if t in self.params
+            else "updated"
+            if t in self.updated
+            else None
+        )
         names = [n for n in self.messages if SHARED[n][0] == owner and kind in SHARED[n][1]]
         for name in names:
             if name not in self.sent:
@@ -219,7 +243,9 @@ class WholeMilp:
         """
         m = self.m
         several = self.limit is None or self.most(t) > 1
-        arcs: dict[tuple[str, Placement, Placement], int | None] = {}  # ("given" or "offered", from, to) -> its purchase
+        arcs: dict[
+            tuple[str, Placement, Placement], int | None
+        ] = {}  # ("given" or "offered", from, to) -> its purchase
         for p in given:
             for q in offered:
                 if p == q or conversion(p, q) is not None:
@@ -290,10 +316,14 @@ class WholeMilp:
 
         Without a limit it may be nothing that the search has words for.
         """
-        rules = tuple(rules[int(np.argmax(self.x[columns]))] for rules, columns in zip(self.rules, self.chosen, strict=True))
+        rules = tuple(
+            rules[int(np.argmax(self.x[columns]))] for rules, columns in zip(self.rules, self.chosen, strict=True)
+        )
         offered = {}
         for t, by in self.offered.items():
-            operands = [(k, i) for k in self.graph.readers[t] for i, o in enumerate(self.graph.nodes[k].inputs) if o == t]
+            operands = [
+                (k, i) for k in self.graph.readers[t] for i, o in enumerate(self.graph.nodes[k].inputs) if o == t
+            ]
             read = {rules[k].inputs[i] for k, i in operands}
             found = tuple(p for p, c in by.items() if self.x[c] > 0.5)
             offered[t] = (R,) if R in found else tuple(p for p in found if p in read)

@@ -92,7 +92,11 @@ def test_several_findings_at_once() -> None:
 
 
 def test_two_operators_of_one_name() -> None:
-    ops = [i for i in parse("op f(x[i]) -> y[i] { flops i }\nop f(x[i]) -> y[i] { flops i }").items if isinstance(i, nodes.Op)]
+    ops = [
+        i
+        for i in parse("op f(x[i]) -> y[i] { flops i }\nop f(x[i]) -> y[i] { flops i }").items
+        if isinstance(i, nodes.Op)
+    ]
     with pytest.raises(HapError) as stop:
         declare_all(ops)
     assert [(d.code, d.span.line) for d in stop.value.diagnostics] == [("HAP316", 2)]
@@ -192,7 +196,9 @@ MISFITS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "op", "shapes", "attributes"), MISFITS, ids=[f"{k}-{r[0]}-{r[1]}" for k, r in enumerate(MISFITS)])
+@pytest.mark.parametrize(
+    ("code", "op", "shapes", "attributes"), MISFITS, ids=[f"{k}-{r[0]}-{r[1]}" for k, r in enumerate(MISFITS)]
+)
 def test_calls_that_do_not_fit(code: str, op: str, shapes: tuple[Any, ...], attributes: dict[str, Any]) -> None:
     with pytest.raises(HapError) as stop:
         call(op, *shapes, **attributes)
@@ -219,7 +225,7 @@ def test_arithmetic() -> None:
     ("code", "text"),
     [
         ("HAP201", "unknown + 1"),
-        ("HAP202", "a + \"text\""),
+        ("HAP202", 'a + "text"'),
         ("HAP202", "[1, 2] * a"),
         ("HAP202", "-[1, 2]"),
         ("HAP202", "nothing(a)"),

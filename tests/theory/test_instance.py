@@ -90,8 +90,12 @@ SHAPES: list[tuple[str, tuple[Any, ...], dict[str, Any], list[tuple[int, ...]]]]
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "shapes", "attributes", "expected"), SHAPES, ids=[f"{k}-{r[0]}" for k, r in enumerate(SHAPES)])
-def test_result_shapes(op: str, shapes: tuple[Any, ...], attributes: dict[str, Any], expected: list[tuple[int, ...]]) -> None:
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "expected"), SHAPES, ids=[f"{k}-{r[0]}" for k, r in enumerate(SHAPES)]
+)
+def test_result_shapes(
+    op: str, shapes: tuple[Any, ...], attributes: dict[str, Any], expected: list[tuple[int, ...]]
+) -> None:
     assert list(call(op, *shapes, **attributes).result_shapes) == expected
 
 
@@ -203,10 +207,22 @@ FLOPS: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, int], float]] 
     ("einsum", ((2, 6),), {"spec": "ij->ji"}, {}, 0),
     ("rearrange", ((2, 6, 12),), {"spec": "b s (h e) -> b h s e", "h": 4}, {}, 0),
     ("conv2d", ((4, 3, 8, 8), (5, 3, 3, 3)), {"pad": 1}, {}, 2 * 4 * 5 * 8 * 8 * 3 * 3 * 3),
-    ("conv2d_input_grad", ((4, 5, 8, 8), (5, 3, 3, 3)), {"height": 8, "width": 8, "pad": 1}, {}, 2 * 4 * 5 * 8 * 8 * 3 * 3 * 3),
+    (
+        "conv2d_input_grad",
+        ((4, 5, 8, 8), (5, 3, 3, 3)),
+        {"height": 8, "width": 8, "pad": 1},
+        {},
+        2 * 4 * 5 * 8 * 8 * 3 * 3 * 3,
+    ),
     ("conv2d", ((4, 6, 8, 8), (9, 2, 3, 3)), {"groups": 3}, {}, 4 * 9 * 2 * 3 * 3 * 6 * 6 * 2),
     ("conv2d", ((4, 6, 8, 8), (9, 2, 3, 3)), {"groups": 3}, {"groups": 2}, 4 * 6 * 2 * 3 * 3 * 6 * 6 * 2),
-    ("conv_transpose2d", ((4, 3, 8, 8), (3, 5, 2, 2)), {"stride": 2}, {}, 4 * 5 * 16 * 16 * 3 * 2),  # each pixel under one kernel
+    (
+        "conv_transpose2d",
+        ((4, 3, 8, 8), (3, 5, 2, 2)),
+        {"stride": 2},
+        {},
+        4 * 5 * 16 * 16 * 3 * 2,
+    ),  # each pixel under one kernel
     ("add", ((4, 6), (6,)), {}, {}, 24),
     ("add", ((4, 1), (1, 6)), {}, {}, 24),
     ("sum", ((4, 6),), {"dims": 0}, {}, 24),
@@ -218,8 +234,12 @@ FLOPS: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, int], float]] 
 ]
 
 
-@pytest.mark.parametrize(("op", "shapes", "attributes", "lengths", "expected"), FLOPS, ids=[f"{k}-{r[0]}" for k, r in enumerate(FLOPS)])
-def test_flops(op: str, shapes: tuple[Any, ...], attributes: dict[str, Any], lengths: dict[str, int], expected: float) -> None:
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "lengths", "expected"), FLOPS, ids=[f"{k}-{r[0]}" for k, r in enumerate(FLOPS)]
+)
+def test_flops(
+    op: str, shapes: tuple[Any, ...], attributes: dict[str, Any], lengths: dict[str, int], expected: float
+) -> None:
     assert call(op, *shapes, **attributes).flops(lengths) == expected
 
 

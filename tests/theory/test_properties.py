@@ -44,7 +44,9 @@ def test_rules_of_a_broadcast_hold(a: tuple[int, ...], b: tuple[int, ...], data:
         cut = data.draw(st.integers(0, whole.shape[out.dim]))
         pieces = []
         for k in range(2):
-            parts = [np.split(v, [cut], p.dim)[k] if p.kind == "S" else v for v, p in zip((x, y), rule.inputs, strict=True)]
+            parts = [
+                np.split(v, [cut], p.dim)[k] if p.kind == "S" else v for v, p in zip((x, y), rule.inputs, strict=True)
+            ]
             pieces.append(parts[0] * parts[1])
         assert np.array_equal(np.concatenate(pieces, out.dim), whole)
 
@@ -64,7 +66,9 @@ def reshapes(draw: st.DrawFn) -> tuple[tuple[int, ...], list[int]]:
 
 @settings(deadline=None, max_examples=300)
 @given(reshapes(), st.data())
-def test_a_reshape_of_pieces_is_a_piece_of_the_reshape(case: tuple[tuple[int, ...], list[int]], data: st.DataObject) -> None:
+def test_a_reshape_of_pieces_is_a_piece_of_the_reshape(
+    case: tuple[tuple[int, ...], list[int]], data: st.DataObject
+) -> None:
     """Whatever dim the rules let through: cut in units there, each piece reshaped by itself is the other side's piece."""
     shape, target = case
     made = call("reshape", shape, shape=target)

@@ -160,7 +160,9 @@ RULES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "shapes", "attributes", "expected"), RULES, ids=[f"{k}-{r[0]}" for k, r in enumerate(RULES)])
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "expected"), RULES, ids=[f"{k}-{r[0]}" for k, r in enumerate(RULES)]
+)
 def test_all_rules(op: str, shapes: tuple[Any, ...], attributes: dict[str, Any], expected: str) -> None:
     assert shown(call(op, *shapes, **attributes)) == set(expected.split())
 

@@ -49,7 +49,14 @@ class Asked:
             for o in sorted(q["options"], key=self._order):
                 if (self.told.get(o["id"]) or {}).get("possible") is False:
                     continue
-                found.append((o["id"], self._what(q, o), *self._price(o), list((self.told.get(o["id"]) or {}).get("changes", ()))))
+                found.append(
+                    (
+                        o["id"],
+                        self._what(q, o),
+                        *self._price(o),
+                        list((self.told.get(o["id"]) or {}).get("changes", ())),
+                    )
+                )
         if found and abs(self.written_s - self.cost_s) > 1e-9 * self.cost_s:
             found.insert(0, (None, "beside the plan in the search's order", in_seconds(self.cost_s), "dim", []))
         return found
@@ -100,13 +107,22 @@ class Alternatives(OptionList):
         self.last = (asked, hint)
         held = self.ids[self.highlighted] if self.highlighted is not None and self.highlighted < len(self.ids) else None
         dark = self.app.current_theme.dark
-        colours = {"dim": "#8b949e" if dark else "#6e7781", "good": "bold #7ee2a8" if dark else "bold #116329", "strong": "bold", "error": "bold #ff7070" if dark else "bold #c0102a"}
+        colours = {
+            "dim": "#8b949e" if dark else "#6e7781",
+            "good": "bold #7ee2a8" if dark else "bold #116329",
+            "strong": "bold",
+            "error": "bold #ff7070" if dark else "bold #c0102a",
+        }
         rows = asked.rows() if asked is not None else []
         width = max(20, self.size.width - 3)
         prompts: list[Option] = []
         ids: list[str | None] = []
         if asked is None or asked.trouble or not rows:
-            prompts.append(Option(Text(asked.trouble if asked is not None and asked.trouble else hint, colours["dim"]), disabled=True))
+            prompts.append(
+                Option(
+                    Text(asked.trouble if asked is not None and asked.trouble else hint, colours["dim"]), disabled=True
+                )
+            )
             ids.append(None)
         for name, what, price, manner, changes in rows:
             text = Text(no_wrap=True, overflow="ellipsis", end="")

@@ -45,7 +45,11 @@ class Compare(VerticalScroll, can_focus=True):
         self.answer = answer
         if answer is not None:
             self.other = min(self.other, max(0, len(answer["pairs"]) - 1))
-        head = words if answer is None else f"{self.part}{'' if self.all or self.part == 'devices' else ', only what differs'}   tab: lines, stages, devices   =: equal ones too   n: next pair   w: what if"
+        head = (
+            words
+            if answer is None
+            else f"{self.part}{'' if self.all or self.part == 'devices' else ', only what differs'}   tab: lines, stages, devices   =: equal ones too   n: next pair   w: what if"
+        )
         self.query_one(".head", Static).update(Text(head))
         self.query_one(".totals", Static).update(Text() if answer is None else self._totals(answer))
         rows = Text() if answer is None else self._rows(answer)
@@ -96,7 +100,11 @@ class Compare(VerticalScroll, can_focus=True):
         if pair.get("other_model"):
             return Text("They are for different models, so that their lines have nothing to do with each other.")
         a, b = letter(0), letter(self.other + 1)
-        table = {"lines": self._lines, "stages": self._stages, "devices": lambda p, x, y: self._devices(plans[0], second, x, y, p)}[self.part](pair, a, b)
+        table = {
+            "lines": self._lines,
+            "stages": self._stages,
+            "devices": lambda p, x, y: self._devices(plans[0], second, x, y, p),
+        }[self.part](pair, a, b)
         return table
 
     def _lines(self, pair: Object, a: str, b: str) -> Table:
@@ -117,28 +125,56 @@ class Compare(VerticalScroll, can_focus=True):
         return table
 
     def _note(self, table: Table, count: int, every: int) -> None:
-        words = "nothing differs" if not count else f"and {count - ROWS} more" if count > ROWS else f"{every - count} are equal" if every > count else ""
+        words = (
+            "nothing differs"
+            if not count
+            else f"and {count - ROWS} more"
+            if count > ROWS
+            else f"{every - count} are equal"
+            if every > count
+            else ""
+        )
         if words:
             table.add_row(Text(words, self._style("same")))
-        self.plain += "\n" + "\n".join(" | ".join(str(c).replace("\n", "; ") for c in row) for row in zip(*(list(col.cells) for col in table.columns), strict=False))
+        self.plain += "\n" + "\n".join(
+            " | ".join(str(c).replace("\n", "; ") for c in row)
+            for row in zip(*(list(col.cells) for col in table.columns), strict=False)
+        )
 
     def _stages(self, pair: Object, a: str, b: str) -> Table:
         table = _table(("stage", 2), f"{a} collective", f"{a} compute", f"{b} collective", f"{b} compute", "difference")
-        shown = [s for s in pair["stages"] if self.all or s["a"] is None or s["b"] is None or abs(sum(s["a"]) - sum(s["b"])) > 1e-9 * (sum(s["a"]) + sum(s["b"]))]
+        shown = [
+            s
+            for s in pair["stages"]
+            if self.all
+            or s["a"] is None
+            or s["b"] is None
+            or abs(sum(s["a"]) - sum(s["b"])) > 1e-9 * (sum(s["a"]) + sum(s["b"]))
+        ]
         for s in shown[:ROWS]:
             delta = sum(s["b"] or [0.0]) - sum(s["a"] or [0.0])
-            cells = [in_seconds(x) if side is not None else "-" for side in (s["a"], s["b"]) for x in (side or (0.0, 0.0))]
-            table.add_row(Text(s["name"]), *map(Text, cells), Text(signed(delta), self._style("less" if delta > 0 else "more")))
+            cells = [
+                in_seconds(x) if side is not None else "-" for side in (s["a"], s["b"]) for x in (side or (0.0, 0.0))
+            ]
+            table.add_row(
+                Text(s["name"]), *map(Text, cells), Text(signed(delta), self._style("less" if delta > 0 else "more"))
+            )
         self._note(table, len(shown), len(pair["stages"]))
         return table
 
     def _devices(self, first: Object, second: Object, a: str, b: str, pair: Object) -> Table:
-        table = _table(("device", 2), *(f"{side} {what}" for what in ("computes", "communicates", "holds") for side in (a, b)))
+        table = _table(
+            ("device", 2), *(f"{side} {what}" for what in ("computes", "communicates", "holds") for side in (a, b))
+        )
         if first["devices"] != second["devices"]:
             table.add_row(Text("they are for different devices"))
             return table
         for d, name in enumerate(first["devices"][:ROWS]):
-            cells = [f(p[key][d]) for key, f in (("compute_s", in_seconds), ("collectives_s", in_seconds), ("memory", in_bytes)) for p in (first, second)]
+            cells = [
+                f(p[key][d])
+                for key, f in (("compute_s", in_seconds), ("collectives_s", in_seconds), ("memory", in_bytes))
+                for p in (first, second)
+            ]
             table.add_row(Text(name), *map(Text, cells))
         for s in pair["shares"]:
             table.add_row(Text(f"shares of {s['class']}"), Text(f"{a} {s['a']}"), Text(f"{b} {s['b']}"))
@@ -147,7 +183,11 @@ class Compare(VerticalScroll, can_focus=True):
 
     def _style(self, manner: str) -> Style:
         dark = self.app.current_theme.dark
-        colours = {"more": "#7ee2a8" if dark else "#116329", "less": "#ff9e64" if dark else "#b93a00", "same": "#8b949e" if dark else "#6e7781"}
+        colours = {
+            "more": "#7ee2a8" if dark else "#116329",
+            "less": "#ff9e64" if dark else "#b93a00",
+            "same": "#8b949e" if dark else "#6e7781",
+        }
         return Style.parse(colours[manner]) if manner in colours else Style()
 
 

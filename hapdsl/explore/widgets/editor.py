@@ -28,10 +28,17 @@ from hapdsl.explore.state import Finding, LineCost
 from hapdsl.explore.widgets.folds import Folded, Steps
 from hapdsl.lang.amounts import in_seconds
 
-_STYLES = {dark: {kind: Style.parse(style) for kind, style in (DARK if dark else LIGHT).items()} for dark in (True, False)}
+_STYLES = {
+    dark: {kind: Style.parse(style) for kind, style in (DARK if dark else LIGHT).items()} for dark in (True, False)
+}
 _WRONG = {
     (dark, error): Style.parse(f"underline {colour}")
-    for dark, error, colour in ((True, True, "#ff7070"), (True, False, "#e5c07b"), (False, True, "#c0102a"), (False, False, "#8a5a00"))
+    for dark, error, colour in (
+        (True, True, "#ff7070"),
+        (True, False, "#e5c07b"),
+        (False, True, "#c0102a"),
+        (False, False, "#8a5a00"),
+    )
 }
 
 # The line with the cursor keeps the colours of its words: only its background differs.
@@ -56,7 +63,15 @@ class ProgramEditor(TextArea, inherit_bindings=False):
 
     def __init__(self, text: str, *, id: str | None = None) -> None:
         self.marks: dict[int, list[Finding]] = {}  # by line; asked for as soon as there is a text
-        super().__init__(text, id=id, show_line_numbers=True, soft_wrap=False, tab_behavior="indent", theme="css", max_checkpoints=2000)
+        super().__init__(
+            text,
+            id=id,
+            show_line_numbers=True,
+            soft_wrap=False,
+            tab_behavior="indent",
+            theme="css",
+            max_checkpoints=2000,
+        )
         for dark, shade in _CURSOR_LINE.items():
             self.register_theme(TextAreaTheme(f"hap-{dark}", cursor_line_style=Style(bgcolor=shade)))
 
@@ -122,7 +137,9 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         if not marks:
             return "", Style()
         worst = min(marks, key=lambda f: not f.is_error)
-        return f"  {'✗' if worst.is_error else '!'} {worst.message}", _WRONG[dark, worst.is_error] + Style(underline=False, italic=True)
+        return f"  {'✗' if worst.is_error else '!'} {worst.message}", _WRONG[dark, worst.is_error] + Style(
+            underline=False, italic=True
+        )
 
     def mark(self, findings: Sequence[Finding]) -> None:
         """Underline these, and nothing else."""
@@ -170,7 +187,12 @@ class ProgramEditor(TextArea, inherit_bindings=False):
             return
         if head == last or head == last + by:  # lines are taken away, or put in: with one beside them
             head, last = (head - 1, last) if head else (head, last + 1)
-        self.replace("\n".join(after[head : last + by]), (head, 0), (last - 1, len(before[last - 1])), maintain_selection_offset=True)
+        self.replace(
+            "\n".join(after[head : last + by]),
+            (head, 0),
+            (last - 1, len(before[last - 1])),
+            maintain_selection_offset=True,
+        )
         self.go_to(row + 1, column + 1)
 
     # -- folding -------------------------------------------------------------------------
@@ -224,7 +246,9 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         width = widest(self.document.lines, self.indent_width)
         more = (r for r in (*self.folded.folds, *(line - 1 for line in self.marks)) if r < self.document.line_count)
         shown = max((len(self.document.get_line(r)) + len(self._behind(r)[0]) for r in more), default=0)
-        room = self.scrollable_content_region.width - self.gutter_width - 1  # nobody has to scroll for what isn't in the text
+        room = (
+            self.scrollable_content_region.width - self.gutter_width - 1
+        )  # nobody has to scroll for what isn't in the text
         self.virtual_size = Size(max(width, min(shown, room)) + self.gutter_width + 1, self.folded.height)
         self._refresh_scrollbars()
 
@@ -291,7 +315,9 @@ class CostMargin(Widget):
     def _scrolled(self) -> None:
         self.refresh()
 
-    def show(self, costs: Mapping[int, LineCost], old: set[int], total: float, marks: Mapping[int, list[Finding]]) -> None:
+    def show(
+        self, costs: Mapping[int, LineCost], old: set[int], total: float, marks: Mapping[int, list[Finding]]
+    ) -> None:
         """`total` is the step's seconds, which line costs are shaded by."""
         self.costs, self.old, self.total, self.marks = costs, old, total, marks
         self.refresh()
@@ -318,7 +344,9 @@ class CostMargin(Widget):
         parts = [Segment(sign, sign_style), Segment(f"{words:>8} ", style)]
         if self.ran:
             ran = sum(self.ran.get(line, 0.0) for line in lines)
-            parts.append(Segment(f"{f'ran {in_seconds(ran)}' if ran > 0 else '':>13} ", base + self._shade(ran, False, dark)))
+            parts.append(
+                Segment(f"{f'ran {in_seconds(ran)}' if ran > 0 else '':>13} ", base + self._shade(ran, False, dark))
+            )
         return Strip(parts).adjust_cell_length(self.size.width, base)
 
     def measured(self, ran: Mapping[int, float]) -> None:

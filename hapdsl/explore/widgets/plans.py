@@ -16,7 +16,13 @@ from hapdsl.explore.state import BASELINE, PROVEN, SKETCH, SYNTHESISED, TEXT, UN
 from hapdsl.lang.amounts import in_seconds
 
 MARKS = {PROVEN: "✓", SKETCH: "~", UNKNOWN: "·", TEXT: " "}
-_COLOURS = {"✓": ("#7ee2a8", "#116329"), "~": ("#e5c07b", "#8a5a00"), "·": ("#8b949e", "#6e7781"), " ": ("#8b949e", "#6e7781"), "✗": ("#ff7070", "#c0102a")}
+_COLOURS = {
+    "✓": ("#7ee2a8", "#116329"),
+    "~": ("#e5c07b", "#8a5a00"),
+    "·": ("#8b949e", "#6e7781"),
+    " ": ("#8b949e", "#6e7781"),
+    "✗": ("#ff7070", "#c0102a"),
+}
 BAR = 8  # columns of the longest bar
 ONE_LINE = 56  # columns from which a plan takes one line
 
@@ -37,7 +43,9 @@ class PlanList(OptionList):
         self.rows: list[Row] = []
         self.marked: Sequence[tuple[str, str]] = ()
 
-    def show(self, rows: Sequence[Row], current: tuple[str, str] | None, marked: Sequence[tuple[str, str]] = ()) -> None:
+    def show(
+        self, rows: Sequence[Row], current: tuple[str, str] | None, marked: Sequence[tuple[str, str]] = ()
+    ) -> None:
         """Show these plans with the cursor on the current one; `marked` ones are numbered."""
         self.marked = list(marked)
         same = [r.plan.key for r in rows] == [r.plan.key for r in self.rows]

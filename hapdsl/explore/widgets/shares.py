@@ -102,7 +102,11 @@ class Shares(Vertical):
         text.append("What a unit is worth (shadow prices)\n", "bold")
         for p in prices:
             who = names[p["devices"][0]] + (f" and {len(p['devices']) - 1} more" if len(p["devices"]) > 1 else "")
-            more = "nobody to take it from" if p["more_s"] is None else f"{_signed(p['more_s'])} from {names[p['more_from']]}"
+            more = (
+                "nobody to take it from"
+                if p["more_s"] is None
+                else f"{_signed(p['more_s'])} from {names[p['more_from']]}"
+            )
             less = "nobody to give it to" if p["less_s"] is None else f"{_signed(p['less_s'])} to {names[p['less_to']]}"
             text.append(f"  {p['class']} on {who}: ", quiet)
             text.append(f"one more {more}; one less {less}\n")
@@ -112,7 +116,11 @@ class Shares(Vertical):
     def cell(self) -> tuple[str, int] | None:
         """The class and device under the cursor."""
         at = self.query_one(DataTable).cursor_coordinate
-        if self.table is None or not 1 <= at.column <= len(self.table["classes"]) or at.row >= len(self.table["devices"]):
+        if (
+            self.table is None
+            or not 1 <= at.column <= len(self.table["classes"])
+            or at.row >= len(self.table["devices"])
+        ):
             return None
         return self.table["classes"][at.column - 1]["class"], at.row
 

@@ -21,8 +21,24 @@ from hapdsl.lang.amounts import in_bytes, in_seconds
 Object = dict[str, Any]
 LEFT = 18  # columns of names
 CLOSEST = 1e-4  # of the whole: the shortest window
-DARK = {"forward": "#79b8ff", "backward": "#ffb066", "update": "#c3b1ff", "collective": "#f2cc60", "idle": "#30363d", "memory": "#7ee2a8", "here": "#ff5fd2"}
-LIGHT = {"forward": "#0550ae", "backward": "#b35900", "update": "#6639ba", "collective": "#7d4e00", "idle": "#d0d7de", "memory": "#116329", "here": "#bf0090"}
+DARK = {
+    "forward": "#79b8ff",
+    "backward": "#ffb066",
+    "update": "#c3b1ff",
+    "collective": "#f2cc60",
+    "idle": "#30363d",
+    "memory": "#7ee2a8",
+    "here": "#ff5fd2",
+}
+LIGHT = {
+    "forward": "#0550ae",
+    "backward": "#b35900",
+    "update": "#6639ba",
+    "collective": "#7d4e00",
+    "idle": "#d0d7de",
+    "memory": "#116329",
+    "here": "#bf0090",
+}
 LEVELS = " ▁▂▃▄▅▆▇█"
 
 
@@ -126,7 +142,9 @@ class Timeline(ScrollView, can_focus=True):
         lane = self.lanes[y - 1]
         label = f" {lane.label}"[: LEFT - 1].ljust(LEFT)
         cells = self._memory(lane, width - LEFT) if lane.kind == "memory" else self._bars(lane, width - LEFT)
-        return Strip([Segment(label, base + Style(bold=lane.strong, dim=not lane.strong)), *cells]).adjust_cell_length(width, base)
+        return Strip([Segment(label, base + Style(bold=lane.strong, dim=not lane.strong)), *cells]).adjust_cell_length(
+            width, base
+        )
 
     def _ruler(self, width: int, base: Style) -> Strip:
         assert self.answer is not None
@@ -139,7 +157,12 @@ class Timeline(ScrollView, can_focus=True):
         marks = f"{in_seconds(first)}{in_seconds(last):>{max(1, room - len(in_seconds(first)))}}"
         if len(head) >= LEFT:  # the head reaches into the scale
             marks = marks[max(0, len(head) - LEFT + 1) :]
-            return Strip([Segment(f"{head} ", base + Style(bold=True)), Segment(f"{marks:>{max(0, width - len(head) - 1)}}", base + Style(dim=True))])
+            return Strip(
+                [
+                    Segment(f"{head} ", base + Style(bold=True)),
+                    Segment(f"{marks:>{max(0, width - len(head) - 1)}}", base + Style(dim=True)),
+                ]
+            )
         return Strip([Segment(head.ljust(LEFT), base + Style(bold=True)), Segment(marks, base + Style(dim=True))])
 
     def _bars(self, lane: Lane, columns: int) -> list[Segment]:
@@ -192,7 +215,15 @@ class Timeline(ScrollView, can_focus=True):
         """To the next instruction that takes time."""
         if self.answer is None:
             return
-        order = sorted({int(b[2]): b[0] for row in self.answer["rows"] for lane in ("compute", "communication") for b in row[lane]}.items(), key=lambda f: (f[1], f[0]))
+        order = sorted(
+            {
+                int(b[2]): b[0]
+                for row in self.answer["rows"]
+                for lane in ("compute", "communication")
+                for b in row[lane]
+            }.items(),
+            key=lambda f: (f[1], f[0]),
+        )
         numbers = [k for k, _ in order]
         if not numbers:
             return
@@ -224,7 +255,13 @@ class Timeline(ScrollView, can_focus=True):
         """Where the cursor's instruction begins, as a part of the whole."""
         if self.answer is None or self.at is None or not self.total:
             return None
-        starts = [b[0] for row in self.answer["rows"] for lane in ("compute", "communication") for b in row[lane] if b[2] == self.at]
+        starts = [
+            b[0]
+            for row in self.answer["rows"]
+            for lane in ("compute", "communication")
+            for b in row[lane]
+            if b[2] == self.at
+        ]
         return min(starts) / self.total if starts else None
 
     def action_pan(self, part: float) -> None:
@@ -242,7 +279,13 @@ class Timeline(ScrollView, can_focus=True):
         """A click on a bar goes to its line."""
         inside = event.get_content_offset(self)
         y = (inside.y if inside is not None else -1) + self.scroll_offset.y - 1
-        if inside is None or self.answer is None or inside.x < LEFT or not 0 <= y < len(self.lanes) or self.lanes[y].kind == "memory":
+        if (
+            inside is None
+            or self.answer is None
+            or inside.x < LEFT
+            or not 0 <= y < len(self.lanes)
+            or self.lanes[y].kind == "memory"
+        ):
             return
         columns = self.size.width - LEFT
         when = (self.start + self.length * (inside.x - LEFT + 0.5) / columns) * self.total

@@ -97,7 +97,10 @@ class WhatIf(VerticalScroll, can_focus=True):
         for k in sorted(now, key=lambda k: now[k]):
             colour = colours[int(k) % len(colours)]
             text.append("★ " if k == best else "  ", colour)
-            text.append(f"{letter(int(k))} {self.titles[int(k)][:30]:<30} ", Style.parse(f"bold {colour}" if k == best else colour))
+            text.append(
+                f"{letter(int(k))} {self.titles[int(k)][:30]:<30} ",
+                Style.parse(f"bold {colour}" if k == best else colour),
+            )
             text.append(f"{in_seconds(now[k]):>9}", "bold")
             text.append(f"   now {in_seconds(base[k])}\n" if now[k] != base[k] else "\n", quiet)
         return self._strip(text, quiet, colours)
@@ -116,7 +119,9 @@ class WhatIf(VerticalScroll, can_focus=True):
         text.append("\n")
         changes = [(strip["points"][i], a, b) for i, (a, b) in enumerate(pairwise(winners)) if a != b]
         for factor, a, b in changes:
-            text.append(f"  above ×{factor:.3g} {letter(int(b))} {self.titles[int(b)]} is faster than {letter(int(a))} {self.titles[int(a)]}\n")
+            text.append(
+                f"  above ×{factor:.3g} {letter(int(b))} {self.titles[int(b)]} is faster than {letter(int(a))} {self.titles[int(a)]}\n"
+            )
         if not changes:
             text.append(f"  {self.titles[int(winners[0])]} is the fastest all the way\n")
         return text

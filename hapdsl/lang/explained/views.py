@@ -32,11 +32,17 @@ VIEWS: dict[str, Explanation] = {
         "Pictures (.svg, .png) are laid out by Graphviz's `dot`, which isn't on PATH. The drawing was written as .dot text instead; "
         "install Graphviz (apt install graphviz, brew install graphviz) and draw again, or open the .dot elsewhere.",
     ),
-    "HAP811": Explanation("an unknown kind of drawing", "Drawings are .dot, .svg or .png; .json is a program's timeline as a Chrome trace."),
-    "HAP812": Explanation(
-        "no timeline", "A timeline shows when each instruction runs on each device, so it needs a program and a cluster that prices it."
+    "HAP811": Explanation(
+        "an unknown kind of drawing",
+        "Drawings are .dot, .svg or .png; .json is a program's timeline as a Chrome trace.",
     ),
-    "HAP813": Explanation("Graphviz failed", "`dot` is there but could not draw this. The drawing was written as .dot text instead."),
+    "HAP812": Explanation(
+        "no timeline",
+        "A timeline shows when each instruction runs on each device, so it needs a program and a cluster that prices it.",
+    ),
+    "HAP813": Explanation(
+        "Graphviz failed", "`dot` is there but could not draw this. The drawing was written as .dot text instead."
+    ),
     "HAP814": Explanation(
         "what a timeline can't be",
         "A timeline is drawn as a Gantt chart (.svg) or written as a trace (.json) for Perfetto and chrome://tracing.",
@@ -44,7 +50,8 @@ VIEWS: dict[str, Explanation] = {
         "hapdsl draw plan.hap --timeline overlap -o plan.svg",
     ),
     "HAP820": Explanation(
-        "no terminal", "`hapdsl explore` draws on a terminal and reads its keys; in a pipe or a job use `check`, `cost` and `plan`."
+        "no terminal",
+        "`hapdsl explore` draws on a terminal and reads its keys; in a pipe or a job use `check`, `cost` and `plan`.",
     ),
     "HAP821": Explanation(
         "no trace of this program",
@@ -52,7 +59,12 @@ VIEWS: dict[str, Explanation] = {
         "hapdsl explore other.trace.json plan.hap",
         "hapdsl run plan.hap --trace plan.trace.json && hapdsl explore plan.trace.json plan.hap",
     ),
-    "HAP822": Explanation("no language server", "`hapdsl lsp` speaks with editors through pygls, an optional part.", "hapdsl lsp", "pip install 'hapdsl[lsp]'"),
+    "HAP822": Explanation(
+        "no language server",
+        "`hapdsl lsp` speaks with editors through pygls, an optional part.",
+        "hapdsl lsp",
+        "pip install 'hapdsl[lsp]'",
+    ),
     "HAP823": Explanation(
         "no web server",
         "`hapdsl explore --web` shows the explorer in a browser through textual-serve, an optional part.",

@@ -46,7 +46,11 @@ def _blockwise(q: Tensor, v: Tensor) -> bool:
     """Has torch kernels that go through the keys in blocks, so that the weights are never there as a whole? Half as long in f32, made twice or not."""
     if q.shape[-1] != v.shape[-1]:
         return False  # they take heads of one size only
-    return q.device.type == "cpu" and q.dtype in (torch.float32, torch.float64) and hasattr(aten, "_scaled_dot_product_flash_attention_for_cpu_backward")
+    return (
+        q.device.type == "cpu"
+        and q.dtype in (torch.float32, torch.float64)
+        and hasattr(aten, "_scaled_dot_product_flash_attention_for_cpu_backward")
+    )
 
 
 def _per_query(x: Tensor, q: Tensor) -> Tensor:

@@ -48,7 +48,9 @@ def conv2d_weight_grad(
 
 
 @kernel
-def conv_transpose2d(ctx: Context, x: Tensor, k: Tensor, *, stride: int, pad: int, output_pad: int, groups: int) -> Tensor:
+def conv_transpose2d(
+    ctx: Context, x: Tensor, k: Tensor, *, stride: int, pad: int, output_pad: int, groups: int
+) -> Tensor:
     return functional.conv_transpose2d(x, k, output_padding=output_pad, **_laid(ctx, stride, pad))
 
 
@@ -70,9 +72,7 @@ def avg_pool2d(ctx: Context, x: Tensor, *, kernel: int, stride: int, pad: int) -
 
 
 @kernel
-def avg_pool2d_grad(
-    ctx: Context, g: Tensor, *, height: int, width: int, kernel: int, stride: int, pad: int
-) -> Tensor:
+def avg_pool2d_grad(ctx: Context, g: Tensor, *, height: int, width: int, kernel: int, stride: int, pad: int) -> Tensor:
     like = g.new_empty(ctx.result_shape())
     return aten.avg_pool2d_backward(g, like, [kernel, kernel], [stride, stride], [pad, pad], False, True, None)
 

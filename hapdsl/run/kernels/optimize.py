@@ -44,14 +44,21 @@ def adam(
 def adamw(
     ctx: Context, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Rate, *, beta1: float, beta2: float, eps: float, weight_decay: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return _adam(ctx.updates, w.mul(1 - lr * weight_decay).to(w.dtype) if weight_decay else w, g, m, v, lr, beta1, beta2, eps)
+    return _adam(
+        ctx.updates, w.mul(1 - lr * weight_decay).to(w.dtype) if weight_decay else w, g, m, v, lr, beta1, beta2, eps
+    )
 
 
 def _adam(
     step: int, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: Rate, beta1: float, beta2: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Kingma and Ba, arXiv 1412.6980, algorithm 1, with torch's order of operations."""
-    if w.device.type == "cpu" and not isinstance(lr, Tensor) and all(t.dtype == w.dtype for t in (g, m, v)) and w.dtype in FUSED:
+    if (
+        w.device.type == "cpu"
+        and not isinstance(lr, Tensor)
+        and all(t.dtype == w.dtype for t in (g, m, v))
+        and w.dtype in FUSED
+    ):
         return _fused_adam(step, w, g, m, v, lr, beta1, beta2, eps)
     m_new = m.lerp(g, 1 - beta1)
     v_new = v.mul(beta2).addcmul_(g, g, value=1 - beta2)
