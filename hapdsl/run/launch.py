@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -103,6 +103,7 @@ def launch(
     children: list[Any] = []
     store: Any = None
     pulse: Pulse | None = None
+    watch: _Watch | None = None
     try:
         with _nothing_collected():
             for rank in range(processes):
@@ -123,9 +124,10 @@ def launch(
                 ours.send_bytes(str(store.port).encode())
         first_s = SILENT_S if context.get_start_method() == "fork" else FIRST_S
         pulse = Pulse(store, processes, first_s)
-        _Watch(pipes, children, receive, names or [f"rank {r}" for r in range(processes)], pulse).run()
+        watch = _Watch(pipes, children, receive, names or [f"rank {r}" for r in range(processes)], pulse)
+        watch.run()
     finally:
-        end(children)
+        end(children, watch.done | watch.failures.keys() if watch is not None else ())
         store = None  # a traceback holds this frame, and with it a thread that the next launch would fork beside
         if pulse is not None:
             pulse.close()
@@ -378,8 +380,10 @@ def _again(header: Mapping[str, Any], name: str) -> HapError:
     return HapError(*found, status=header["status"])
 
 
-def end(children: Sequence[Any]) -> None:
-    """End processes that still run, by their ids: first ask, then don't."""
+def end(children: Sequence[Any], leaving: Collection[int] = ()) -> None:
+    """End processes that still run, by their ids: first ask, then don't. Ranks that have said how it went (`leaving`) go by themselves."""
+    for rank in leaving:
+        children[rank].join(END_S)
     for child in children:
         if child.is_alive():
             child.terminate()

@@ -8,8 +8,9 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from multiprocessing import connection
+from multiprocessing.util import Finalize
 
 import pytest
 import torch
@@ -162,6 +163,26 @@ def test_ranks_let_go_of_nothing_that_they_inherit():
     seen = Pids()
     launch(work, 2, receive=seen, method="fork")
     assert [h["enabled"] for _, h, _ in seen.values] == [True, True] and gc.isenabled()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_rank_that_has_said_how_it_went_ends_by_itself(tmp_path, fails):
+    """What it has yet to write (a profile, a user's log) is written; nobody ends it meanwhile."""
+
+    def late():
+        time.sleep(0.1)
+        (tmp_path / str(os.getpid())).touch()
+
+    def work(reporter):
+        Finalize(None, late, exitpriority=0)
+        reporter.send("pid", pid=os.getpid())
+        if fails:
+            raise error("HAP702", "no such device")
+
+    seen = Pids()
+    with pytest.raises(HapError) if fails else nullcontext():
+        launch(work, 1, receive=seen, method="fork")
+    assert [p.name for p in tmp_path.iterdir()] == [str(seen.pids[0])]
 
 
 def test_a_failed_launch_keeps_no_store():
