@@ -15,7 +15,7 @@ from dataclasses import replace
 from hapdsl.cluster.hardware import Cluster, Device
 from hapdsl.cluster.links import Host, Link
 from hapdsl.cluster.measured import read_measured, read_operators
-from hapdsl.cluster.settings import read_device, read_link, read_uplink
+from hapdsl.cluster.settings import new_in, read_device, read_link, read_uplink
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.nodes import Span
@@ -32,7 +32,7 @@ def build(cluster: nodes.Cluster, report: Report | None = None) -> Cluster:
     report = Report() if report is None else report
     own = Report()
     built = _Builder(cluster, own).build()
-    report.extend(own)
+    report.extend(new_in(own, report))
     if built is None:
         raise HapError(*report)
     return built

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hapdsl.cluster.hardware import Device
 from hapdsl.cluster.links import Link
 from hapdsl.lang import nodes, units
-from hapdsl.lang.diagnostics import HapError, Report
+from hapdsl.lang.diagnostics import Diagnostic, HapError, Report
 from hapdsl.lang.nodes import Span
 from hapdsl.theory.dtypes import DTYPE_BYTES
 
@@ -113,7 +113,21 @@ def read_uplink(settings: Sequence[nodes.Setting], what: str, span: Span, report
 
 
 def read_device(device: nodes.Device, report: Report) -> Device | None:
-    """A `device` block as a Device named after its kind; None where something is wrong with it."""
+    """A `device` block as a Device named after its kind; None where something is wrong with it. What is wrong with a setting that it takes
+    over from another device is said once, of the device that was read first."""
+    own = Report()
+    found = _device(device, own)
+    report.extend(new_in(own, report))
+    return found
+
+
+def new_in(found: Report, report: Report) -> list[Diagnostic]:
+    """What `report` doesn't hold yet: the same code at the same place is the same fault, whichever device takes it over."""
+    said = {(d.code, d.span) for d in report}
+    return [d for d in found if (d.code, d.span) not in said]
+
+
+def _device(device: nodes.Device, report: Report) -> Device | None:
     what = f"device '{device.name}'"
     given = known(device.settings, ("compute", "memory", "bandwidth", "launch", "efficiency"), what, report)
     compute = required(given, "compute", what, device.span, report)

@@ -86,8 +86,8 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
     if declared := [name for name, op in bench.bundle.ops.items() if ops[name].span == op.span]:
         _operators(bench, declared, found, allow)
     devices = [d for d in bench.bundle.of_main(nodes.Device) if isinstance(d, nodes.Device)]
+    report = Report()
     if devices:
-        report = Report()
         check_devices(devices, bench.bundle.devices, report)
         found.add(*report)
         if not report.errors:
@@ -95,7 +95,6 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
     with_operators: list[nodes.Cluster | nodes.Device] = [*devices]
     for cluster in bench.bundle.of_main(nodes.Cluster):
         assert isinstance(cluster, nodes.Cluster)
-        report = Report()
         try:
             block = with_devices(cluster, bench.bundle.devices)
             with_operators.append(block)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hapdsl.cluster import Cluster, build, with_devices
+from hapdsl.cluster import Cluster, build, check_devices, with_devices
 from hapdsl.cluster.settings import read_device
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
@@ -203,8 +203,6 @@ def test_the_paper_s_testbeds_are_built_from_it() -> None:
 
 
 def test_check_reads_devices_without_a_cluster(tmp_path: Path) -> None:
-    from hapdsl.cluster import check_devices
-
     bundle = load_text(
         "device d { compute = 0 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }\ndevice e = f { launch = 1 us }"
     )
@@ -212,3 +210,20 @@ def test_check_reads_devices_without_a_cluster(tmp_path: Path) -> None:
     check_devices([d for d in bundle.of_main(nodes.Device) if isinstance(d, nodes.Device)], bundle.devices, report)
     assert [d.code for d in report.errors] == ["HAP408", "HAP402"]
     assert read_device(load(HARDWARE).devices["v100"], Report()) is not None
+
+
+def test_a_fault_that_other_devices_take_over_is_told_once() -> None:
+    """Of the device that has it, though one of the file and one of the cluster take it over, and the cluster uses these alone."""
+    bundle = load_text(
+        "device base { compute = 9 TFLOP/s, memory = 0 GiB, bandwidth = 900 GB/s, colour = 3 }\n"
+        "device tired = base { compute = 5 TFLOP/s }\n"
+        f"cluster lab {{\n device own = tired {{ launch = 1 us }}\n node n = 1 * tired, 1 * own {OVER}\n}}\n",
+        "lab.hap",
+    )
+    report, (block,) = Report(), bundle.of_main(nodes.Cluster)
+    assert isinstance(block, nodes.Cluster)
+    check_devices([d for d in bundle.of_main(nodes.Device) if isinstance(d, nodes.Device)], bundle.devices, report)
+    with pytest.raises(HapError) as wrong:
+        build(with_devices(block, bundle.devices), report)
+    assert list(wrong.value.diagnostics) == list(report)
+    assert [(d.code, d.span.line, "'base'" in d.message) for d in report] == [("HAP405", 1, True), ("HAP408", 1, True)]
