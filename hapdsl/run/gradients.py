@@ -102,12 +102,15 @@ class Gradients:
         self.borders, self.slots = borders(self.lowered)
         at = {slot: value for value, slot in self.lowered.slots.items()}
         self.counted: dict[int, Value] = {}
+        # A gradient counts where it first crosses. What is made of it later isn't another: a copy in another placement, what clipping left.
         seen: set[str] = set()
-        for slots in self.borders.values():
-            for slot in slots:
+        for k in (*self.lowered.after, len(self.lowered.steps)):
+            for slot in self.borders.get(k, ()):
                 if at[slot].tensor not in seen:
                     seen.add(at[slot].tensor)
                     self.counted[slot] = at[slot]
+            if k < len(self.lowered.steps) and any(at[s].tensor in seen for s in self.lowered.steps[k].inputs):
+                seen.update(at[s].tensor for s in self.lowered.steps[k].outputs)
 
     @property
     def half(self) -> bool:

@@ -23,6 +23,7 @@ from hapdsl.run.actions import scheduled
 from hapdsl.run.compiled import available
 from hapdsl.run.data import open_feed
 from hapdsl.run.distributed import Rank
+from hapdsl.run.gradients import Gradients
 from hapdsl.run.how import How
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.launch import launch
@@ -135,6 +136,18 @@ def test_the_norm_is_that_of_all_gradients(name):
     wanted = torch.stack([p.grad.norm() for p in params.values()]).norm()
     assert result.grad_norm == pytest.approx(float(wanted), rel=1e-10)
     assert result.samples_s == pytest.approx(len(batch["label"]) / result.step_s)
+
+
+def test_a_gradient_counts_once_however_it_is_cut_before_it_is_clipped():
+    """Clipping may read a gradient in another placement than its norm did: what it leaves isn't one more gradient."""
+    graph = graph_of(HALF.replace("CLIP", "clip 0.2"))
+    moved = 0
+    for seed in range(12):
+        gradients = Gradients(lower(program := randomly(graph, seed), (0,)), 0, torch.device("cpu"))
+        assert sorted(v.tensor for v in gradients.counted.values()) == ["w1.master.grad", "w2.master.grad"]
+        read = [i for i in program.instructions if i.op in ("sum_squares", "clip")]
+        moved += len({i.inputs[0] for i in read}) > 2
+    assert moved, "the case is among them"
 
 
 def test_optimizer_state_is_never_f16():
