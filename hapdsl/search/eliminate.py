@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ class TooWide(Exception):
 
 
 MAX_CELLS = 5e7  # of one table; beyond it elimination is refused
+WIDE = 1e7  # cells of all tables from which it is worth trying more orders
 
 
 class Order(NamedTuple):
@@ -57,14 +58,17 @@ def _adjacency(graph: FactorGraph) -> list[set[int]]:
     return neighbours
 
 
-def order(graph: FactorGraph, blocks: Sequence[int] | None = None) -> Order:
+def order(graph: FactorGraph, blocks: Sequence[int] | None = None, last: Collection[int] = ()) -> Order:
     """Greedy: next comes the variable whose bucket is smallest; equal ones by number. Makes no table.
 
-    With `blocks` (a number per variable), block after block, greedily within each.
+    With `blocks` (a number per variable), block after block, greedily within each. Variables that are `last` come in the end, and until
+    then count for nothing: those that stand beside many others widen every bucket alike, so what they add doesn't tell buckets apart.
     """
-    block = blocks if blocks is not None else [0] * len(graph.sizes)
+    block = list(blocks) if blocks is not None else [0] * len(graph.sizes)
     neighbours = _adjacency(graph)
-    sizes = graph.sizes
+    sizes = graph.sizes.copy()
+    for v in last:
+        block[v], sizes[v] = len(graph.sizes), 1
 
     current = [size * math.prod(map(sizes.__getitem__, neighbours[v])) for v, size in enumerate(sizes)]
     heap = [(block[v], c, v) for v, c in enumerate(current)]
@@ -90,7 +94,15 @@ def order(graph: FactorGraph, blocks: Sequence[int] | None = None) -> Order:
                 current[u] = new
                 heapq.heappush(heap, (block[u], new, u))
         neighbours[v] = set()
-    return Order(tuple(variables), peak, total)
+    return width(graph, variables) if last else Order(tuple(variables), peak, total)
+
+
+def narrowest(graph: FactorGraph, blocks: Sequence[int], last: Collection[int] = ()) -> Order:
+    """Of the greedy order and that by blocks the narrower one; where both are WIDE also those with some variables in the end."""
+    found = [order(graph), order(graph, blocks)]
+    if last and min(o.total for o in found) > WIDE:
+        found += [order(graph, last=last), order(graph, blocks, last)]
+    return min(found, key=lambda o: (o.peak, o.total))
 
 
 def width(graph: FactorGraph, variables: Sequence[int]) -> Order:

@@ -16,10 +16,11 @@ import numpy as np
 from hapdsl.cost.numbers import Numbers
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.carry import AGAIN, KEPT, MADE_AGAIN, NEVER, RECOMPUTED, again, is_late
-from hapdsl.search.eliminate import Order, order, width
+from hapdsl.search.eliminate import Order, narrowest, width
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.flags import Need, needs, unless_sent
 from hapdsl.search.messages import Buckets
+from hapdsl.search.moves import Gives, Move, moves
 from hapdsl.search.offers import Offer, feasible, offers, provides
 from hapdsl.search.restriction import NOTHING, Restriction, Wish
 from hapdsl.theory.placements import Placement, R, S
@@ -46,16 +47,6 @@ class Choice:
     def key(self) -> tuple[object, ...]:
         """Equal for equal choices of one graph."""
         return (self.rules, tuple(self.held.items()), tuple(self.offered.items()), tuple(self.carry.items()))
-
-
-@dataclass(frozen=True)
-class Gives:
-    """Call `node` makes tensor `name` (its output `output`): a price over (rule, offered set), by `kind`."""
-
-    scope: tuple[int, int]
-    name: str
-    kind: int
-    given: tuple[Placement, ...]
 
 
 class Structure:
@@ -102,7 +93,7 @@ class Structure:
         self._rules_of: dict[tuple[object, ...], tuple[Rule, ...]] = {} if like is None else like._rules_of
         self._readable: dict[object, tuple[Placement, ...]] = {} if like is None else like._readable
         self._known_order = () if like is None or "order" not in like.__dict__ else like.order.variables
-        self.tensor_kind = {name: self._number(self._tensor_key(name)) for name in training.tensors}
+        self.tensor_kind = {name: self.number(self._tensor_key(name)) for name in training.tensors}
         self._call_variables()
         self._tensor_variables()
         self._exclusions()
@@ -110,7 +101,7 @@ class Structure:
 
     @cached_property
     def order(self) -> Order:
-        """The elimination order, the narrower of a greedy one and one that folds backward onto forward, layer by layer.
+        """The elimination order, the narrowest found (`narrowest`): greedy, folding backward onto forward, or with the flags in the end.
 
         Prices are on the same scopes, so it is the same for all shares.
         """
@@ -119,7 +110,11 @@ class Structure:
             graph.factor(give.scope, np.zeros([self.base.sizes[v] for v in give.scope]))
         if len(self._known_order) == len(graph.sizes):
             return width(graph, self._known_order)
-        return min(order(graph), order(graph, self._blocks()), key=lambda found: (found.peak, found.total))
+        return narrowest(graph, self._blocks(), self.flags.values())
+
+    @cached_property
+    def moves(self) -> list[Move]:
+        return moves(self)
 
     def _blocks(self) -> list[int]:
         """For each variable the turn of a repeat that it belongs to, forward and backward alike; what is in none comes last."""
@@ -140,7 +135,8 @@ class Structure:
 
     # -- kinds -----------------------------------------------------------------------
 
-    def _number(self, key: object) -> int:
+    def number(self, key: object) -> int:
+        """The number of a kind: equal keys have one, in all structures that are `like` each other."""
         return self._numbers.setdefault(key, len(self._numbers))
 
     def begins(self, name: str) -> str:
@@ -182,7 +178,7 @@ class Structure:
             times = (False, True) if node.outputs[0] in self.again.calls else (False,)
             self.rules.append((rules or every[:1]) * len(times))
             self.twice.append(tuple(t for t in times for _ in self.rules[-1][:: len(times)]))
-            self.node_kind.append(self._number((key, self.rules[-1], len(times))))
+            self.node_kind.append(self.number((key, self.rules[-1], len(times))))
             self.rule_variable.append(self._variable("rule", node.outputs[0], len(rules) * len(times)))
 
     def _variable(self, what: str, name: str, size: int) -> int:
@@ -265,7 +261,7 @@ class Structure:
             for j, name in enumerate(node.outputs):
                 if name in self.offers:
                     words = self.carries.get(name, ())
-                    kind = self._number(
+                    kind = self.number(
                         ("gives", self.node_kind[k], j, self.offers[name], words, self.tensor_kind[name])
                     )
                     given = tuple(r.outputs[j] for r in self.rules[k])
