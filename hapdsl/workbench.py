@@ -7,7 +7,6 @@ never writes; everything it can't do is a HapError.
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +22,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Diagnostic, HapError, Report, error
 from hapdsl.lang.load import STANDARD, Bundle, load, load_text, standard_places
+from hapdsl.lang.near import near
 from hapdsl.lang.nodes import NOWHERE, Span
 from hapdsl.lang.parse import parse
 from hapdsl.theory.dtypes import DTYPE_BYTES
@@ -218,17 +218,14 @@ class Workbench:
         Raises HAP242 where its model isn't declared, and what `graph` raises.
         """
         if program.model not in self.bundle.models:
-            close = difflib.get_close_matches(program.model, self.bundle.models, 1)
-            known = (
-                f"is it {close[0]}?" if close else f"declared or imported: {', '.join(self.bundle.models) or 'none'}"
-            )
-            raise error("HAP242", f"there is no model '{program.model}'", program.span, known)
+            known = f"declared or imported: {', '.join(self.bundle.models) or 'none'}"
+            hint = near(program.model, self.bundle.models, known)
+            raise error("HAP242", f"there is no model '{program.model}'", program.span, hint)
         declared = [p.name for p in self.bundle.models[program.model].parameters]
         for arg in program.args:
             if arg.name is not None and arg.name not in declared:
-                close = difflib.get_close_matches(arg.name, declared, 1)
-                known = f"is it {close[0]}?" if close else f"it has: {', '.join(declared) or 'none'}"
-                raise error("HAP206", f"model '{program.model}' has no parameter '{arg.name}'", arg.span, known)
+                hint = near(arg.name, declared, f"it has: {', '.join(declared) or 'none'}")
+                raise error("HAP206", f"model '{program.model}' has no parameter '{arg.name}'", arg.span, hint)
         return self.graph(program.model, self.settings(program), train=not evaluates(program))
 
     def checked(self, program: nodes.Program, on: str | None = None, known: Known | None = None) -> Checked:
@@ -276,8 +273,7 @@ class Workbench:
         if name is not None:
             if name in table:
                 return table[name]
-            close = difflib.get_close_matches(name, table, 1)
-            hint = f"is it {close[0]}?" if close else f"there are: {', '.join(table) or 'none'}"
+            hint = near(name, table, f"there are: {', '.join(table) or 'none'}")
             raise error(codes[2], f"there is no {kind} '{name}' in {where.file}", where, hint)
         options = list(own) or list(table.values())
         if len(options) == 1:

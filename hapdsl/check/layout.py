@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hapdsl.check.near import near
 from hapdsl.check.split import split_name
 from hapdsl.graph.program import Layout
 from hapdsl.graph.training import DimensionClass, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
+from hapdsl.lang.near import near
 from hapdsl.theory.expressions import evaluate
 
 Mesh = tuple[tuple[str, int], ...]
@@ -128,7 +128,7 @@ def _read(statement: Dealt, graph: TrainingGraph, mesh: Layout, shares: dict[str
     if cls is None and statement.layers is not None and statement.cls in graph.classes:
         return  # turns that couldn't be split off, which was said there
     if cls is None:
-        hint = near(statement.cls, graph.classes) or f"it has: {', '.join(list(graph.classes)[:12])}"
+        hint = near(statement.cls, graph.classes, f"it has: {', '.join(list(graph.classes)[:12])}")
         raise error("HAP503", f"the model has no dimension class '{statement.cls}'", statement.span, hint)
     names = [name for name, _ in mesh.mesh]
     if statement.axis is not None and statement.axis not in names:

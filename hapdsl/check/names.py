@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hapdsl.check.near import near
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
+from hapdsl.lang.near import near
 from hapdsl.lang.nodes import Span
 
 
@@ -53,6 +53,6 @@ def tensor_of(name: str, turn: Turn | None, graph: TrainingGraph, span: Span) ->
     full = graph.resolve(full)
     if full in graph.tensors:
         return full
-    hint = near(full, graph.tensors) or f"the model is '{graph.model}'"
+    hint = near(full, graph.tensors, f"the model is '{graph.model}'")
     shown = full if full == name else f"{name}' = '{full}"
     raise error("HAP510", f"the model has no tensor '{shown}'", span, hint)

@@ -14,7 +14,6 @@ Codes: HAP402 an unknown device behind `=`, HAP417 devices made from each other.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -22,6 +21,7 @@ from hapdsl.cluster.measured import MEASURABLE
 from hapdsl.cluster.settings import read_device
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
+from hapdsl.lang.near import near
 from hapdsl.theory.dtypes import DTYPE_BYTES
 
 
@@ -62,12 +62,8 @@ def check_operators(blocks: Iterable[nodes.Cluster | nodes.Device], operators: C
     for name, span in named:
         op, _, dtype = name.partition(".")
         if (dtype and dtype not in DTYPE_BYTES) or not any(o == op or o.startswith(f"{op}_") for o in operators):
-            close = difflib.get_close_matches(op, operators, 1)
-            help = (
-                f"is it {close[0]}?"
-                if close and close[0] != op
-                else "an operator's name, with a dtype if need be: matmul, matmul.f16"
-            )
+            known = "an operator's name, with a dtype if need be: matmul, matmul.f16"
+            help = known if op in operators else near(op, operators, known)
             report.add("HAP427", f"there is no operator '{name}'", span, help, "warning")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import sys
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from hapdsl.lang.diagnostics import Diagnostic, HapError
+from hapdsl.lang.near import near
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 # What may be missing, by the name that is imported, and what to ask pip for.
@@ -158,8 +158,7 @@ def _usage(problem: click.ClickException) -> Diagnostic:
     hint = f"`{verb} --help` says what there is"
     if context is not None and isinstance(context.command, click.Group):
         typed = message.partition("'")[2].rpartition("'")[0]
-        close = difflib.get_close_matches(typed, context.command.list_commands(context), 1)
-        hint = f"did you mean {close[0]}? {hint}" if close else hint
+        hint = f"{near(typed, context.command.list_commands(context))} {hint}".lstrip()
     return Diagnostic("HAP850", message[:1].lower() + message[1:].rstrip("."), help=hint)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
+from hapdsl.lang.near import near
 from hapdsl.theory.dtypes import DTYPE_BYTES
 
 WORDS = {"true": True, "false": False}
@@ -23,8 +23,7 @@ def read_settings(model: nodes.Model, given: Sequence[str]) -> dict[str, Any]:
         if not equals or not name or not written:
             raise error("HAP851", f"--set {text}: a parameter and its value are written k=v", help="--set layers=24")
         if name not in declared:
-            close = difflib.get_close_matches(name, declared, 1)
-            hint = f"is it {close[0]}?" if close else f"it has: {', '.join(declared) or 'none'}"
+            hint = near(name, declared, f"it has: {', '.join(declared) or 'none'}")
             raise error("HAP206", f"model '{model.name}' has no parameter '{name}'", model.span, hint)
         if name in found:
             raise error("HAP851", f"--set gives '{name}' twice", help="leave one of the two out")

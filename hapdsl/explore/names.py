@@ -9,8 +9,8 @@ from hapdsl.explore.state import Finding, Priced
 
 NAME = re.compile(r"\.?[A-Za-z_][\w]*(?:\.[A-Za-z0-9_]+)*")
 _NO_NAMES = re.compile(r'"(?:[^"\\]|\\.)*"?|#.*')
-_PROPOSED = (re.compile(r"\bis it '?([\w.@()]+)'?\?"), re.compile(r"\bdid you mean '?([\w.@()]+)'?\??"))
-_QUOTED = re.compile(r"'([^']+)'")
+_PROPOSED = re.compile(r"\bdid you mean '([^']+)'\?")  # what `lang.near` says
+_QUOTED = re.compile(r"['`]([^'`]+)['`]")
 Place = tuple[int, int]  # line and column from 1
 
 
@@ -80,15 +80,10 @@ def uses(text: str, name: str, line: int, program: Priced | None) -> list[Place]
 
 def fix_of(finding: Finding, row: str) -> Fix | None:
     """What a diagnostic's help proposes for its line, where that can be done without thinking: a name that was nearly written."""
-    for pattern in _PROPOSED:
-        proposed = pattern.search(finding.help)
-        if proposed is None:
-            continue
-        start = finding.column - 1
-        wrong = _QUOTED.search(finding.message)
-        written = wrong[1] if wrong is not None else ""
-        at = row.find(written, max(0, start)) if written else -1
-        at = row.find(written) if at < 0 and written else at
-        if at >= 0:
-            return Fix(at, at + len(written), proposed[1], f"'{written}' is '{proposed[1]}' now")
-    return None
+    proposed, wrong = _PROPOSED.search(finding.help), _QUOTED.search(finding.message)
+    if proposed is None or wrong is None:
+        return None
+    written = wrong[1]
+    at = row.find(written, max(0, finding.column - 1))
+    at = row.find(written) if at < 0 else at
+    return Fix(at, at + len(written), proposed[1], f"'{written}' is '{proposed[1]}' now") if at >= 0 else None

@@ -6,7 +6,6 @@ goes to the end of its hundred.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from hapdsl.lang.diagnostics import error
@@ -20,6 +19,7 @@ from hapdsl.lang.explained.running import RUNNING
 from hapdsl.lang.explained.text import TEXT
 from hapdsl.lang.explained.theory import THEORY
 from hapdsl.lang.explained.views import VIEWS
+from hapdsl.lang.near import closest
 
 __all__ = ["CODES", "Explanation", "explain"]
 
@@ -32,12 +32,9 @@ def explain(code: str, operators: Iterable[str] = ()) -> str:
     """The explanation of a code as plain text. Raises HapError HAP890 for an unknown one; names of `operators` may be meant, too."""
     key = code.strip().upper()
     if key not in CODES:
-        close = difflib.get_close_matches(key, CODES, 3) or difflib.get_close_matches(code.strip(), list(operators), 3)
-        help = (
-            f"close to it: {', '.join(close)}"
-            if close
-            else "codes read like HAP101, operators are listed in docs/theory.md"
-        )
+        close = closest(key, CODES, 3) or closest(code.strip(), operators, 3)
+        known = "codes read like HAP101, operators are listed in docs/theory.md"
+        help = f"close to it: {', '.join(close)}" if close else known
         raise error("HAP890", f"there is no code or operator {code.strip()[:20]}", help=help)
     found = CODES[key]
     parts = [f"{key}: {found.title}", "", found.text]

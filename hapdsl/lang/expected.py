@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from hapdsl.lang.near import near
 
 BLOCKS = ("import", "def", "op", "model", "device", "cluster", "program")
 
@@ -174,14 +175,13 @@ def _unknown_word(fault: Fault, literals: Collection[str]) -> Finding | None:
     """A statement that begins with no known word, or with one misspelt."""
     starters = [t for t in fault.accepted if t.isalpha() and t.islower()]
     if fault.kind == "NAME" and not fault.words and "NAME" not in fault.accepted and len(starters) > 3:
-        close = difflib.get_close_matches(fault.found, starters, 1)
         where = _a(fault.place or "file")
-        help = f"is it {close[0]}?" if close else f"{where} holds: {', '.join(_in_order(starters))}"
+        help = near(fault.found, starters, f"{where} holds: {', '.join(_in_order(starters))}")
         return Finding("HAP114", f"{where} has no statement `{fault.found}`", help)
     if len(fault.words) == 1 and fault.words[0] not in literals and fault.kind in ("NAME", "LBRACE", "NUMBER", "STRING"):  # fmt: skip
-        close = difflib.get_close_matches(fault.words[0], STATEMENTS.get(fault.place, ()), 1)
-        if close:
-            return Finding("HAP114", f"{_a(fault.place)} has no statement `{fault.words[0]}`", f"is it {close[0]}?")
+        help = near(fault.words[0], STATEMENTS.get(fault.place, ()))
+        if help:
+            return Finding("HAP114", f"{_a(fault.place)} has no statement `{fault.words[0]}`", help)
     return None
 
 

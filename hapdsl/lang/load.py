@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os.path
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
+from hapdsl.lang.near import closest, meant, near
 from hapdsl.lang.nodes import NOWHERE, Span
 from hapdsl.lang.parse import parse, read_text
 from hapdsl.lang.resources import programs_folder
@@ -185,13 +185,13 @@ def _advice(name: str, importer: Path) -> str:
     try:
         if name.startswith(STANDARD):
             known = sorted(p.name for p in programs_folder().glob("**/*.hap"))
-            close = difflib.get_close_matches(name.removeprefix(STANDARD), known, 1)
-            return f"is it std/{close[0]}?" if close else "std/ holds the example files that come with hapdsl"
+            close = closest(name.removeprefix(STANDARD), known)
+            return meant(STANDARD + close[0]) if close else "std/ holds the example files that come with hapdsl"
         folder = (importer.parent / name).parent
-        close = difflib.get_close_matches(Path(name).name, [p.name for p in folder.glob("*.hap")], 1)
+        known = [p.name for p in folder.glob("*.hap")]
     except (OSError, ValueError):
         return ""
-    return f"is it {close[0]}?" if close else "paths are relative to the importing file; std/... is inside hapdsl"
+    return near(Path(name).name, known, "paths are relative to the importing file; std/... is inside hapdsl")
 
 
 def _bundle(main: Source, sources: list[Source]) -> Bundle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import threading
 from pathlib import Path
@@ -13,6 +12,7 @@ from lark import Lark, Token, UnexpectedInput
 from hapdsl.lang import comments
 from hapdsl.lang.build import Builder
 from hapdsl.lang.diagnostics import Diagnostic, HapError, error
+from hapdsl.lang.near import near
 from hapdsl.lang.nodes import File, Span
 from hapdsl.lang.resources import grammar_file
 from hapdsl.lang.syntax import Recovery
@@ -97,8 +97,7 @@ def _nearby(file: Path) -> str:
         names = [p.name for p in file.parent.iterdir()]
     except OSError:
         return ""
-    close = difflib.get_close_matches(file.name, names, 1)
-    return f"is it {close[0]}?" if close else ""
+    return near(file.name, names)
 
 
 def cleaned(text: str, file: str) -> str:

@@ -5,10 +5,10 @@ GB (10^9 bytes), GiB (2^30 bytes) and Gbit (10^9 bits, an eighth of a GB) are di
 
 from __future__ import annotations
 
-import difflib
 import math
 
 from hapdsl.lang.diagnostics import error
+from hapdsl.lang.near import meant, near
 from hapdsl.lang.nodes import Quantity
 
 _DECIMAL = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
@@ -90,9 +90,8 @@ def _closest(unit: str, wanted: str) -> str:
         return f"{bits} for bits ({spelled.replace('b', 'B')} would be bytes, eight times as much)"
     folded = {c.lower(): c for c in reversed(candidates)}
     if spelled.lower() in folded:
-        return f"is it {folded[spelled.lower()]}?"
-    close = difflib.get_close_matches(unit, candidates, 1)
-    return f"is it {close[0]}?" if close else ""
+        return meant(folded[spelled.lower()])
+    return near(unit, candidates)
 
 
 def _advice(unit: str, wanted: str, found: str) -> str:

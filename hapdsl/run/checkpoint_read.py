@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from torch import Tensor
 from hapdsl.graph.program import Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
+from hapdsl.lang.near import closest
 from hapdsl.lang.nodes import Span
 from hapdsl.run.checkpoint import Checkpoint, Copy, Piece, Saved, file_name, torn
 from hapdsl.run.context import DTYPES, Range, Ranges
@@ -28,7 +28,7 @@ def fits(checkpoint: Checkpoint, graph: TrainingGraph, names: Iterable[str] | No
     for name in own:
         declared = graph.tensors[name]
         if name not in there:
-            close = difflib.get_close_matches(name, there, 1)
+            close = closest(name, there)
             hint = f"it has {close[0]}" if close else f"it is of model '{checkpoint.manifest.model}'"
             raise error("HAP753", f"{checkpoint.folder} has no '{name}' for model '{graph.model}'", where, hint)
         found = there[name]

@@ -10,10 +10,10 @@ import fnmatch
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from hapdsl.check.near import near
 from hapdsl.cost.parts import written
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
+from hapdsl.lang.near import near
 from hapdsl.search.offers import Offer
 from hapdsl.search.space import instruction
 from hapdsl.search.structure import Structure
@@ -70,7 +70,7 @@ def tensor_named(training: TrainingGraph, name: str) -> str:
         raise error(
             "HAP611",
             f"'{training.model}' has no tensor '{name}'",
-            help=near(name, names) or f"it begins with {', '.join(names[:NAMED])}",
+            help=near(name, names, f"it begins with {', '.join(names[:NAMED])}"),
         )
     more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
     raise error(

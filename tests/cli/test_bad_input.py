@@ -122,4 +122,4 @@ def test_bad_command_lines(arguments: tuple[str, ...], hapdsl: Run) -> None:
 
 
 def test_a_verb_misspelt(hapdsl: Run) -> None:
-    assert "did you mean check?" in hapdsl("chek").err
+    assert "did you mean 'check'?" in hapdsl("chek").err

@@ -70,8 +70,13 @@ def test_names_without_a_parser() -> None:
     assert definition(text, "w", 7, program) == (6, 5) and definition(text, "w", 3, None) == (2, 11)
     assert definition(text, "m", 5, program) == (1, 7) and definition(text, "none", 7, program) is None
     assert uses(text, "w", 7, program) == [(6, 5), (7, 23)] and uses(text, "w", 3, None)[:2] == [(2, 11), (3, 19)]
-    fix = fix_of(Finding("HAP511", "error", "there is no 'wq' here", "is it w?", line=1, column=1), "u = f(wq)")
+    fix = fix_of(
+        Finding("HAP511", "error", "there is no 'wq' here", "did you mean 'w'?", line=1, column=1), "u = f(wq)"
+    )
     assert fix is not None and (fix.start, fix.end, fix.text) == (6, 8, "w")
+    word = Finding("HAP114", "error", "a file has no statement `modle`", "did you mean 'model'?", line=1, column=1)
+    fix = fix_of(word, "modle m {")
+    assert fix is not None and (fix.start, fix.end, fix.text) == (0, 5, "model")
     assert fix_of(Finding("HAP511", "error", "no", "write it"), "u") is None
 
 
@@ -82,7 +87,7 @@ def test_a_fix_by_one_key(small: Path) -> None:
             app.editor.put(before.replace("= relu(a@S(0))", "= rleu(a@S(0))").replace("mlp on box", "mlpp on box", 1))
             await settled(app, pilot)
             wrong = [f for f in app.session.document.findings if f.is_error]
-            assert wrong and "is it mlp?" in wrong[0].help
+            assert wrong and "did you mean 'mlp'?" in wrong[0].help
             app.editor.go_to(wrong[0].line)
             await pilot.press("f10")
             await settled(app, pilot)

@@ -187,7 +187,7 @@ def test_a_server_answers_an_editor(tmp_path: Path) -> None:
             broken = TEXT.replace("for mlp on box", "for mpl on box", 1).replace("\n", "\r\n")
             client.text_document_did_open(lsp.DidOpenTextDocumentParams(lsp.TextDocumentItem(uri, "hap", 1, broken)))
             found = (await heard.get()).diagnostics
-            assert found[0].code == "HAP242" and "is it mlp?" in found[0].message
+            assert found[0].code == "HAP242" and "did you mean 'mlp'?" in found[0].message
             name = lsp.TextDocumentIdentifier(uri)
             (action,) = await client.text_document_code_action_async(
                 lsp.CodeActionParams(name, found[0].range, lsp.CodeActionContext(found))

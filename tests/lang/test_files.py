@@ -16,11 +16,11 @@ MODEL = "model {} {{\n    x = f(y)\n}}\n"
 
 
 def found(call):
-    """(code, line, column) of each diagnostic, after seconds that must be few."""
-    start = time.perf_counter()
+    """(code, line, column) of each diagnostic, after seconds of a processor that must be few."""
+    start = time.process_time()
     with pytest.raises(HapError) as caught:
         call()
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert caught.value.status == 2
     return [(d.code, d.span.line, d.span.column) for d in caught.value.diagnostics]
 
@@ -30,7 +30,7 @@ def test_missing(tmp_path):
     with pytest.raises(HapError) as caught:
         load(tmp_path / "modle.hap")
     assert caught.value.diagnostics[0].code == "HAP120"
-    assert caught.value.diagnostics[0].help == "is it model.hap?"
+    assert caught.value.diagnostics[0].help == "did you mean 'model.hap'?"
     assert found(lambda: load(tmp_path / "no" / "such.hap")) == [("HAP120", 1, 1)]
     assert found(lambda: load("a\0b")) == [("HAP121", 1, 1)]
     assert found(lambda: load("x" * 5000)) == [("HAP121", 1, 1)]
@@ -160,7 +160,7 @@ def test_missing_import(tmp_path):
     assert found(lambda: load(path)) == [("HAP130", 2, 1), ("HAP130", 3, 3)]
     with pytest.raises(HapError) as caught:
         load(path)
-    assert caught.value.diagnostics[0].help == "is it parts.hap?"
+    assert caught.value.diagnostics[0].help == "did you mean 'parts.hap'?"
 
 
 def test_odd_import_paths(tmp_path):

@@ -42,7 +42,7 @@ def test_the_lists_of_statements_are_those_of_the_grammar():
         for word in words:
             with pytest.raises(HapError) as caught:
                 parse(header.get(place, f"{place} c {{\n") + f"{word}zz {{\n}}\n")
-            assert f"is it {word}?" == caught.value.diagnostics[0].help
+            assert f"did you mean '{word}'?" == caught.value.diagnostics[0].help
 
 
 def test_three_thousand_lines_in_a_second():
