@@ -7,23 +7,23 @@ Cost: linear in the operator calls of the unrolled model.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hapdsl.graph import optimizer
 from hapdsl.graph.calls import bind_call, bind_parameters
 from hapdsl.graph.declared import dtype_of, master_of
 from hapdsl.graph.drafts import Drafts, Turns
 from hapdsl.graph.emit import emit, with_defaults
 from hapdsl.graph.initialisers import initialiser
-from hapdsl.graph.optimizer import Group, Optimizer
 from hapdsl.graph.scope import Bound, Draft, Extent, Scope, allowed, assigned
 from hapdsl.graph.size import DEEPEST, Size
+from hapdsl.graph.trained import Training
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
+from hapdsl.lang.near import near
 from hapdsl.lang.nodes import Span
-from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.instance import Given
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.ops import OpDecl
 
 MAX_CALLS = 400_000
@@ -66,7 +66,7 @@ class _Elaborator:
             scope.names[parameter.name] = Extent(value, parameter.name)
         Size(self.defs, MAX_CALLS).check(model.body, scope.numbers())
         self.body(model.body, scope)
-        self.groups(model, scope)
+        self.training_in(scope).groups(model)
         return self.out
 
     def body(self, statements: Sequence[nodes.Statement], scope: Scope) -> None:
@@ -86,9 +86,9 @@ class _Elaborator:
             case nodes.Metric(names=names):
                 self.out.metrics += [self.tensor(nodes.Name(n, span=statement.span), scope) for n in names]
             case nodes.Train():
-                self.train(statement, scope)
+                self.training_in(scope).train(statement)
             case nodes.Group():
-                pass  # read when all is known: `groups`
+                pass  # read when all is known: `Training.groups`
             case nodes.Microbatch():
                 self.microbatch(statement, scope)
             case _:
@@ -131,41 +131,8 @@ class _Elaborator:
             self.out.tensors.append(draft)
             scope.names[name] = draft
 
-    def train(self, statement: nodes.Train, scope: Scope) -> None:
-        if self.out.loss is not None:
-            raise error("HAP215", "a model trains one loss", statement.span)
-        self.out.loss = self.tensor(nodes.Name(statement.loss, span=statement.span), scope)
-        if self.out.loss.shape != ():
-            raise error("HAP216", f"the loss must be a scalar, '{statement.loss}' is {list(self.out.loss.shape)}", statement.span, "take its mean")  # fmt: skip
-        self.out.optimizer = self.optimizer(statement.optimizer, scope)
-        self.out.train_span = statement.span
-        if statement.clip is not None:
-            limit = scope.number(statement.clip).value
-            if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
-                raise error(
-                    "HAP233",
-                    f"the norm to clip to is a number above 0, this is {limit!r}",
-                    statement.clip.span,
-                    "clip 1.0",
-                )
-            self.out.clip = float(limit)
-
-    def optimizer(self, call: nodes.Call, scope: Scope, base: Optimizer | None = None) -> Optimizer:
-        return optimizer.read(call, self.ops, scope, lambda e: self.tensor(e, scope), scope.is_tensor, base)
-
-    def groups(self, model: nodes.Model, scope: Scope) -> None:
-        """The groups, which may stand before the `train` whose optimizer they start from."""
-        for statement in model.body:
-            if isinstance(statement, nodes.Group):
-                if self.out.optimizer is None:
-                    raise error(
-                        "HAP232",
-                        "this model has a `group`, but no `train`",
-                        statement.span,
-                        "write: train loss with adamw(…)",
-                    )
-                own = self.optimizer(statement.optimizer, scope, self.out.optimizer)
-                self.out.groups.append(Group(statement.patterns, own, statement.span))
+    def training_in(self, scope: Scope) -> Training:
+        return Training(self.out, self.ops, scope, lambda e: self.tensor(e, scope))
 
     # -- calls -------------------------------------------------------------------
 
@@ -228,7 +195,7 @@ class _Elaborator:
                 return bound
             if bound is None:
                 known = [n for n, b in scope.names.items() if isinstance(b, Draft)]
-                raise error("HAP201", f"unknown name '{expr.id}'", expr.span, _closest(expr.id, known))
+                raise error("HAP201", f"unknown name '{expr.id}'", expr.span, near(expr.id, known))
             raise error("HAP204", f"'{expr.id}' is a number; a tensor is needed here", expr.span)
         raise error("HAP204", "a tensor is needed here", expr.span, "numbers go into attributes: shift(x, by = 1)")
 
@@ -243,9 +210,7 @@ class _Elaborator:
                 )
             return self.operate(self.ops[call.function], call, scope, paths)
         known = [*self.defs, *self.ops]
-        raise error(
-            "HAP221", f"there is no def or operator '{call.function}'", call.span, _closest(call.function, known)
-        )
+        raise error("HAP221", f"there is no def or operator '{call.function}'", call.span, near(call.function, known))
 
     def operate(self, decl: OpDecl, call: nodes.Call, scope: Scope, paths: list[str] | None) -> list[Draft]:
         if decl.states:
@@ -409,9 +374,8 @@ class _Elaborator:
         for name in carried:
             value = scope.names[name]
             assert isinstance(value, Draft)
-            self.out.aliases[f"{path}.{count}.{name}"] = (
-                value  # what another turn would find, whatever it is called in the end
-            )
+            # What another turn would find, whatever it is called in the end.
+            self.out.aliases[f"{path}.{count}.{name}"] = value
             if value.home is not None and value.name == scope.prefix + name:
                 value.home = scope  # made by the last turn, but it is this scope's now
 
@@ -424,8 +388,3 @@ class _Elaborator:
             bound.name = f"{path}.0.{name}"
         else:
             self.out.aliases[f"{path}.0.{name}"] = bound
-
-
-def _closest(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean '{near[0]}'?" if near else ""

@@ -10,7 +10,8 @@ from hapdsl.graph.scope import Draft, DraftNode, Repeats
 from hapdsl.lang import nodes
 from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.expressions import ARITHMETIC, evaluate
-from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.instance import Given
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.ops import OpDecl
 
 

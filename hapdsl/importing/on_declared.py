@@ -17,7 +17,8 @@ from hapdsl.importing.on_numbers import fresh
 from hapdsl.importing.values import Layout, Value
 from hapdsl.lang import nodes
 from hapdsl.lang.load import load
-from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.instance import Given
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.library import declare_all
 from hapdsl.theory.ops import OpDecl
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from hapdsl.importing import defs
+from hapdsl.importing.attributes import attributes
 from hapdsl.importing.build import Builder
-from hapdsl.importing.names import Symbols, notation, sizes
+from hapdsl.importing.names import Symbols
 from hapdsl.importing.roll import Layer, Piece, Rolled, Run, loose, roll
-from hapdsl.importing.values import Declared, Either, Extent, Notation, Root, Sizes, Statement, Tensor, Unbiased, Value
+from hapdsl.importing.values import Declared, Statement, Tensor, Value
 from hapdsl.lang import nodes
 from hapdsl.lang.inline import inline
 from hapdsl.theory.library import standard
@@ -293,7 +293,7 @@ class Writer:
         args = [
             nodes.Arg(None, nested[id(t)] if id(t) in nested else nodes.Name(self.local(t, scope))) for t in s.operands
         ]
-        positional, named = self.attributes(s)
+        positional, named = attributes(s, self.symbols)
         if s.op == "einsum":
             return nodes.Call(s.op, (*(nodes.Arg(None, p) for p in positional), *args))
         return nodes.Call(
@@ -305,60 +305,12 @@ class Writer:
         name = name[len(scope) :] if scope and t.statement is None and name.startswith(scope) else name
         return said(name)
 
-    def attributes(self, s: Statement) -> tuple[list[nodes.Expr], dict[str, nodes.Expr]]:
-        positional: list[nodes.Expr] = []
-        named: dict[str, nodes.Expr] = {}
-        spec = s.attributes.get("spec")
-        if isinstance(spec, Notation):
-            shown, words = notation(self.symbols, spec)
-            positional.append(nodes.Text(shown))
-            if isinstance(s.attributes.get("sizes"), Sizes):
-                named.update(sizes(self.symbols, spec, s.attributes["sizes"], words))
-        elif isinstance(spec, str):
-            positional.append(nodes.Text(spec))
-        for key, value in s.attributes.items():
-            if key == "spec" or isinstance(value, Sizes):
-                continue
-            if s.op == "reshape" and key == "shape":
-                positional.append(self.expr(value))
-            else:
-                named[key] = self.expr(value)
-        return positional, named
-
-    def expr(self, value: Any) -> nodes.Expr:
-        match value:
-            case bool():
-                return nodes.Bool(value)
-            case Either(first=first, second=second):
-                shown = self.expr(first)
-                return self.expr(second) if isinstance(shown, nodes.Number) else shown
-            case Extent(dim=dim, plus=plus):
-                return self.symbols.extent(dim, plus)
-            case Root(dim=dim, under=under):
-                root = nodes.Call("sqrt", (nodes.Arg(None, self.symbols.extent(dim)),))
-                return nodes.Binary("/", nodes.Number(1), root) if under else root
-            case Unbiased(factor=factor, dim=dim):
-                n = self.symbols.extent(dim)
-                less: nodes.Expr = (
-                    nodes.Number(int(n.value) - 1)
-                    if isinstance(n, nodes.Number)
-                    else nodes.Binary("-", n, nodes.Number(1))
-                )
-                return nodes.Binary("/", nodes.Binary("*", nodes.Number(factor), n), less)
-            case int() | float():
-                return nodes.Negate(nodes.Number(-value)) if value < 0 else nodes.Number(value)
-            case str():
-                return nodes.Name(value)
-            case list() | tuple():
-                return nodes.Items(tuple(self.expr(v) for v in value))
-        raise TypeError(f"no text for {value!r}")
-
     def shown(self, thing: Statement | Tensor) -> str:
         """What two layers must have in common: attributes of a call, the type of a parameter."""
         if isinstance(thing, Tensor):
             d = self.declared[thing.name]
             return f"{d.kind} {inline(self.type(d))}"
-        positional, named = self.attributes(thing)
+        positional, named = attributes(thing, self.symbols)
         return ", ".join([*(inline(p) for p in positional), *(f"{k}={inline(v)}" for k, v in named.items())])
 
     # -- declarations -----------------------------------------------------------------------------

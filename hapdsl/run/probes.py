@@ -18,7 +18,8 @@ from hapdsl.run.context import DTYPES, Clock, whole
 from hapdsl.run.samples import HINTS, INTEGERS
 from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.expressions import evaluate
-from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.instance import Given
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.ops import OpDecl
 
 Shape = tuple[int, ...]

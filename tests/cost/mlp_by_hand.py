@@ -12,7 +12,8 @@ import numpy as np
 from hapdsl.cluster import Cluster, Device, Host, Link
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.graph.training import DimensionClass, Node, Tensor, TrainingGraph
-from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.instance import Given
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.library import standard
 from hapdsl.theory.placements import P, Placements, R, S
 

@@ -16,7 +16,8 @@ from hapdsl.run.context import DTYPES, Clock, Range, dtypes_at, whole
 from hapdsl.run.kernels import KERNELS, resolve
 from hapdsl.run.samples import samples
 from hapdsl.run.validate import Trial, lesser_gradients
-from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.instance import Given
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.library import standard
 from tests.run.image_kernels import IMAGES
 

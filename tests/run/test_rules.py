@@ -8,7 +8,8 @@ from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
 from hapdsl.run.samples import of_instance, samples
 from hapdsl.run.validate import Trial, validate_op
-from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.instance import Given
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.library import declare_all, standard
 from hapdsl.theory.placements import P, R, S
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
-from hapdsl.theory.instance import Given, Instance, instantiate
+from hapdsl.theory.instance import Given, Instance
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.library import declare_all, standard
 from hapdsl.theory.ops import OpDecl
 from hapdsl.theory.rules import rules

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hapdsl.theory.dtypes import DTYPE_BYTES
-from hapdsl.theory.instance import Given, instantiate
+from hapdsl.theory.instance import Given
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.library import standard
 from tests.theory.helpers import call, declared
 

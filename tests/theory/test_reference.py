@@ -8,7 +8,8 @@ import pytest
 
 from hapdsl.cli import main
 from hapdsl.run.samples import samples
-from hapdsl.theory.instance import Given, Instance, instantiate
+from hapdsl.theory.instance import Given, Instance
+from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.library import standard
 from hapdsl.theory.ops import OpDecl
 from hapdsl.theory.placements import Placement
