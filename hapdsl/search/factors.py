@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,7 @@ class TableStore:
         # Arrays that nobody can write to needn't be hashed twice. Only such arrays are in here, and being held in
         # the value they can't be freed and their id given to another.
         self._seen: dict[int, tuple[Array, int]] = {}
+        self._sound: set[int] = set()  # numbers of tables that were looked through
 
     def intern(self, table: ArrayLike, fresh: bool = False) -> int:
         """The number of this content. The array is copied unless it is known or already frozen (not writeable);
@@ -63,6 +64,16 @@ class TableStore:
         if frozen:
             self._seen[id(array)] = (array, number)
         return number
+
+    def checked(self, number: int, shape: tuple[int, ...]) -> None:
+        """Raises ValueError where a table has another shape, or holds what is no cost."""
+        table = self.tables[number]
+        if table.shape != shape:
+            raise ValueError(f"a table of shape {table.shape} for variables of sizes {shape}")
+        if number not in self._sound:
+            if np.isnan(table).any() or np.isneginf(table).any():
+                raise ValueError("a cost table holds NaN or -inf")
+            self._sound.add(number)
 
 
 class FactorGraph:
@@ -100,7 +111,7 @@ class FactorGraph:
         """
         numbers = self._scope(scope)
         table_id = self.store.intern(table)
-        self._checked(self.store.tables[table_id], tuple(self.sizes[v] for v in numbers))
+        self.store.checked(table_id, tuple(self.sizes[v] for v in numbers))
         open_ = self._open(numbers)
         if len(open_) < len(numbers):
             table_id = self.store.intern(self.store.tables[table_id].reshape([self.sizes[v] for v in open_]))
@@ -124,13 +135,43 @@ class FactorGraph:
             array = np.where(infinite, 0.0, array)
             tensor = array
         table_id = self.store.intern(tensor)
-        self._checked(self.store.tables[table_id], (count, *(self.sizes[v] for v in numbers)))
+        self.store.checked(table_id, (count, *(self.sizes[v] for v in numbers)))
         open_ = self._open(numbers)
         if len(open_) < len(numbers):
             table_id = self.store.intern(self.store.tables[table_id].reshape([count, *(self.sizes[v] for v in open_)]))
         self.components = count
         self.priced_scopes.append(open_)
         self.priced_ids.append(table_id)
+
+    def spread(
+        self, sites: Sequence[tuple[tuple[int, ...], Hashable]], table: Callable[[int], Array], priced: bool
+    ) -> None:
+        """Add a factor (`priced`, or plain) at every site: `(scope, kind)`, where `table(n)` is that of the n-th one.
+
+        It is asked for at the first site of each kind: those of one kind have one table, so scopes of equal sizes. What it comes
+        to is the same, factor by factor, as adding them one after another; layers that are alike only cost a look-up.
+        """
+        add = self.priced_factor if priced else self.factor
+        known: dict[Hashable, tuple[tuple[int, ...], list[int], list[int]]] = {}
+        for n, (scope, kind) in enumerate(sites):
+            found = known.get(kind)
+            if found is None:
+                plain, weighed = len(self.scopes), len(self.priced_scopes)
+                add(scope, table(n))
+                sizes = tuple(map(self.sizes.__getitem__, scope))
+                known[kind] = (sizes, self.table_ids[plain:], self.priced_ids[weighed:])
+                continue
+            sizes, plain_ids, priced_ids = found
+            if tuple(map(self.sizes.__getitem__, scope)) != sizes:
+                raise ValueError(f"sites of one kind have variables of sizes {sizes}, not those of {scope}")
+            open_ = scope if 1 not in sizes else self._open(scope)
+            for ids, into, scopes in (
+                (plain_ids, self.table_ids, self.scopes),
+                (priced_ids, self.priced_ids, self.priced_scopes),
+            ):
+                for number in ids:
+                    into.append(number)
+                    scopes.append(open_)
 
     def _open(self, scope: tuple[int, ...]) -> tuple[int, ...]:
         """The variables of a scope that leave a choice: one of a single value would only add an axis to every table."""
@@ -153,13 +194,6 @@ class FactorGraph:
             if not 0 <= v < len(self.sizes):
                 raise ValueError(f"no variable {v}; there are {len(self.sizes)}")
         return numbers
-
-    @staticmethod
-    def _checked(table: Array, shape: tuple[int, ...]) -> None:
-        if table.shape != shape:
-            raise ValueError(f"a table of shape {table.shape} for variables of sizes {shape}")
-        if np.isnan(table).any() or np.isneginf(table).any():
-            raise ValueError("a cost table holds NaN or -inf")
 
     # -- reading -------------------------------------------------------------------------------------------------
 

@@ -108,22 +108,37 @@ class Space:
     # -- factors ---------------------------------------------------------------------
 
     def _price(self) -> None:
-        for k, variable in enumerate(self.rule_variable):
-            key = ("compute", self.structure.node_kind[k])
-            if key not in self._tables:
-                self._tables[key] = self._wide(self.compute(k), range(len(self.groups)))
-            self.graph.priced_factor((variable,), self._tables[key])
-        for give in self.structure.gives:
-            if give.kind not in self._tables:
-                times = self._times(give.name)
-                self._tables[give.kind] = self._communication(give.name, give.given, self.offers[give.name], times)
-            self._communicate(give.scope, self._tables[give.kind])
-        for name in self.holds:
-            self._param(name)
-        for kind, flag in self.structure.flags.items():
+        structure, graph = self.structure, self.graph
+        calls = [((v,), kind) for v, kind in zip(structure.rule_variable, structure.node_kind, strict=True)]
+        graph.spread(calls, self._compute_table, priced=True)
+        sites = [(m.scope, m.kind) for m in structure.moves]
+        graph.spread(sites, self._move_table, self.objective == "overlap")
+        for kind, flag in structure.flags.items():
             self._communicate((flag,), self._seconds(np.array([0.0, self.conversions.split.floor(kind)])))
         for scope, table in footprint.tables(self) if self.held else ():
-            self.graph.priced_factor(scope, self._wide(table, self.held))
+            graph.priced_factor(scope, self._wide(table, self.held))
+
+    def _compute_table(self, k: int) -> Table:
+        key = ("compute", self.structure.node_kind[k])
+        if key not in self._tables:
+            self._tables[key] = self._wide(self.compute(k), range(len(self.groups)))
+        return self._tables[key]
+
+    def _move_table(self, n: int) -> Table:
+        """Seconds of the n-th of the structure's moves, over its scope."""
+        move = self.structure.moves[n]
+        if move.kind not in self._tables:
+            name, given = move.name, move.given
+            if name in self.offers:
+                table = self._communication(name, given, self.offers[name], self._times(name))
+            elif name in self.holds:
+                routes = [self.conversions.route(name, h, o) for h, o in self.holds[name]]
+                once = np.array([np.inf if r is None else r[0] for r in routes])
+                table = self._seconds(self._times(name) * once)
+            else:
+                table = self._communication(name, given, [(h,) for h, _ in self.holds[move.replaces]])
+            self._tables[move.kind] = table
+        return self._tables[move.kind]
 
     def _wide(self, table: Table, components: range) -> Table:
         """A table of some components, with zeros for the others; read-only."""
@@ -157,24 +172,6 @@ class Space:
         """How often each offered set is made: in both passes where it isn't kept."""
         words = self.structure.carries.get(name)
         return 1.0 if words is None else np.array([1.0 + (w in MADE_AGAIN) for w in words])
-
-    def _param(self, name: str) -> None:
-        structure = self.structure
-        variable, pairs, kind = self.offer_variable[name], self.holds[name], structure.tensor_kind[name]
-        key: tuple[object, ...] = ("held", kind, pairs, structure.carries.get(name))
-        if key not in self._tables:
-            routes = [self.conversions.route(name, h, o) for h, o in pairs]
-            once = np.array([np.inf if r is None else r[0] for r in routes])
-            self._tables[key] = self._seconds(self._times(name) * once)
-        self._communicate((variable,), self._tables[key])
-        new = self.training.updates.get(name)
-        if new is not None:
-            k, j = structure.maker(new)
-            given = tuple(r.outputs[j] for r in self.rules[k])
-            key = ("new", structure.tensor_kind[new], pairs, given)
-            if key not in self._tables:
-                self._tables[key] = self._communication(new, given, [(h,) for h, _ in pairs])
-            self._communicate((self.rule_variable[k], variable), self._tables[key])
 
     # -- reading an assignment ----------------------------------------------------------
 
