@@ -64,9 +64,8 @@ def split(program: nodes.Program, graph: TrainingGraph, report: Report) -> Train
         classes[name] = replace(cls, members=tuple(m for m in cls.members if m not in moved))
     tensors = {n: _reclassed(t, moved) for n, t in graph.tensors.items()}
     found = replace(graph, tensors=tensors, classes={n: c for n, c in classes.items() if c.members})
-    found.__dict__["fingerprint"] = (
-        graph.fingerprint
-    )  # a cached property: the program still belongs to the model as it is
+    # A cached property: the program still belongs to the model as it is.
+    found.__dict__["fingerprint"] = graph.fingerprint
     return found
 
 

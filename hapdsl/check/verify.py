@@ -127,9 +127,8 @@ class _Verifier:
     report: Findings
     known: Known
     reader: Reader
-    held: dict[str, tuple[Placements, nodes.Span]] = field(
-        default_factory=dict
-    )  # params and state: how they were loaded
+    # Params and state: how they were loaded.
+    held: dict[str, tuple[Placements, nodes.Span]] = field(default_factory=dict)
     have: dict[str, set[Placements]] = field(default_factory=dict)
     freed: set[Value] = field(default_factory=set)
     bad: set[str] = field(default_factory=set)  # tensors whose own line was wrong: what reads them isn't blamed

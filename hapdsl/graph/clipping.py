@@ -74,9 +74,8 @@ class _Norm:
         outer, _, variable = path.rpartition(".")
         carried = f"grad.squares.{variable}"
         after = f"{outer}.{carried}" if outer else carried
-        if (
-            total is not None and len(total.repeat) == depth and total.name.endswith(".squares.sum")
-        ):  # only the repeat goes on with it
+        # Only the repeat goes on with it.
+        if total is not None and len(total.repeat) == depth and total.name.endswith(".squares.sum"):
             total.name = f"{path}.0.{carried}"
         elif total is not None:
             self.drafts.aliases[f"{path}.0.{carried}"] = total

@@ -38,6 +38,5 @@ class Drafts:
     clip: float | None = None  # the largest norm of all gradients together
     train_span: Span = NOWHERE
     parameters: dict[str, Any] = field(default_factory=dict)
-    instances: dict[tuple[object, ...], Instance] = field(
-        default_factory=dict
-    )  # by declaration, operands and attributes
+    # By declaration, operands and attributes.
+    instances: dict[tuple[object, ...], Instance] = field(default_factory=dict)

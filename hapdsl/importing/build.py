@@ -94,9 +94,8 @@ class Builder(Layouts):
         """Remember what a view looks at."""
         if str(node.target) in VIEWS and node.all_input_nodes:
             source = node.all_input_nodes[0]
-            apart = (
-                str(node.target) == GETITEM and source not in self.base
-            )  # outputs of one operator have memory of their own
+            # Outputs of one operator have memory of their own.
+            apart = str(node.target) == GETITEM and source not in self.base
             if not apart:
                 self.base[node] = self.base.get(source, source)
 

@@ -34,6 +34,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.print import to_text
 
+# Imported for what that does: they fill the table of handlers.
 assert (
     on_chance
     and on_choices
@@ -44,7 +45,7 @@ assert (
     and on_layout
     and on_matrices
     and on_numbers
-)  # they fill the table of handlers
+)
 
 LOSSES: Mapping[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,

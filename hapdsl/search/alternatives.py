@@ -190,9 +190,8 @@ class Alternatives:
         if not math.isfinite(bound):
             return None
         plan = self.price(self.plan)
-        found += [
-            a for a in self._priced if a[question.variable] in option.values
-        ]  # of other questions; the plan maybe
+        # Of other questions; the plan maybe.
+        found += [a for a in self._priced if a[question.variable] in option.values]
         best = self.fastest(found)
         if best is None or not self.close(best, bound):
             values = sorted(option.values, key=lambda v: v != found[0][question.variable])[:NEARBY]

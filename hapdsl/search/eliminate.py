@@ -166,9 +166,8 @@ class Kernel:
         if math.prod(self.shape) <= WHOLE_CELLS:
             return np.asarray(self.joined().min(axis=0))
         rest = self.shape[1:]
-        whole = next(
-            (k for k in range(len(rest)) if math.prod(rest[k:]) <= WHOLE_CELLS), len(rest)
-        )  # axes that are gone through one by one
+        # Axes that are gone through one by one.
+        whole = next((k for k in range(len(rest)) if math.prod(rest[k:]) <= WHOLE_CELLS), len(rest))
         best = np.empty(rest)
         slices = [self._tables(value) for value in range(self.shape[0])]
         add = _Sum(slices[0], rest)

@@ -50,9 +50,8 @@ class _Lines:
         return found
 
     def expanded(self, instruction: Instruction, between: Between) -> list[list[Draft]]:
-        once = replace(
-            instruction, section="forward", repeat=()
-        )  # how often a section is done isn't a line's own price
+        # How often a section is done isn't a line's own price.
+        once = replace(instruction, section="forward", repeat=())
         return [
             [self.numbers.draft(replace(i, method=m)) for m in METHODS[i.op]]
             if i.is_collective

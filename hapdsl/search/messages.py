@@ -62,9 +62,8 @@ class Buckets:
         for shared, (what, kinds) in SHARED.items():
             if what != "updated":  # these wait for the end of the step, and are sent in one message whatever their size
                 names = self.gradients if what == "gradients" else self.params
-                repeats = (
-                    1 if set(kinds) <= {"all_reduce", "all_gather"} else 2
-                )  # one whole of a tensor, or two shards at most
+                # One whole of a tensor, or two shards at most.
+                repeats = 1 if set(kinds) <= {"all_reduce", "all_gather"} else 2
                 parts = Parts([training.tensors[n].bytes for n in sorted(names)], repeats)
                 if parts.most > MANY:
                     self.parts[shared] = parts

@@ -29,9 +29,8 @@ from hapdsl.theory.placements import R
 # Prices of memory that are tried at most to find one under which a program fits, and to lower it again.
 DEAR, HALVINGS = 6, 5
 Key = tuple[tuple[object, ...], tuple[str, ...], bool, str]  # shares, messages, memory, objective
-TABLES = (
-    1 << 27
-)  # bytes of solved tables that are kept for the spaces that were looked at last; others are made anew when they are needed
+# Bytes of solved tables that are kept for the spaces that were looked at last; others are made anew when they are needed.
+TABLES = 1 << 27
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 
 

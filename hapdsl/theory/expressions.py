@@ -26,9 +26,8 @@ def evaluate(expr: nodes.Expr, names: Mapping[str, Any], functions: Functions | 
             return value
         case nodes.Name(id=id):
             if id not in names:
-                own = (
-                    n for n, v in names.items() if "." not in n and not (isinstance(v, str) and v == n)
-                )  # without dtypes
+                # Without dtypes.
+                own = (n for n, v in names.items() if "." not in n and not (isinstance(v, str) and v == n))
                 known = ", ".join(sorted(own)) or "nothing"
                 raise error("HAP201", f"unknown name '{id}'", expr.span, f"known here: {known}")
             return names[id]

@@ -176,9 +176,8 @@ def test_what_is_left_over_at_the_end(cluster: str):
     module = modules.mlp()
     other = copy.deepcopy(module)
     data = TensorDataset(*(t[:21] for t in loader().dataset.tensors))
-    batches = (
-        list(DataLoader(data, batch_size=8)) + list(DataLoader(data, batch_size=2))[:1]
-    )  # 8, 8, 5, and two for three devices
+    # 8, 8, 5, and two for three devices.
+    batches = list(DataLoader(data, batch_size=8)) + list(DataLoader(data, batch_size=2))[:1]
     step = hapdsl.plan(
         module, dict(zip(("x", "label"), batches[0], strict=True)), cluster, loss="cross_entropy", gap=1.0
     ).compile(module)

@@ -56,9 +56,8 @@ class _Maker:
         self.made: list[Instruction] = []
         self.have: dict[str, list[Placements]] = {}
         self.held: dict[str, Placements] = {}
-        self.odd = (
-            draw.choice([None, draw.randrange(len(graph.nodes))]) if odd else None
-        )  # a call that goes its own way
+        # A call that goes its own way.
+        self.odd = draw.choice([None, draw.randrange(len(graph.nodes))]) if odd else None
 
     def run(self) -> None:
         for k, node in enumerate(self.graph.nodes):

@@ -133,9 +133,8 @@ def test_equal_layers_are_one_difference(hapdsl: Run, tmp_path: Path) -> None:
     assert (u["a"], u["b"]) == tuple(
         f"layer.*.block.u@{p} = matmul(layer.*.x@{p}, layer.*.block.w@R)" for p in ("S(0)", "R")
     )
-    assert u["delta_s"] == pytest.approx(
-        3 * 2 * (64 - 24) * 16 * 16 / 1e9
-    )  # rows × 2 × 16 × 16 FLOP on the slow device
+    # Rows × 2 × 16 × 16 FLOP on the slow device.
+    assert u["delta_s"] == pytest.approx(3 * 2 * (64 - 24) * 16 * 16 / 1e9)
 
 
 def test_the_programs_of_one_file(hapdsl: Run, tmp_path: Path) -> None:

@@ -47,8 +47,7 @@ def test_a_critical_path_has_no_gaps(name: str) -> None:
     checked, _, cost = bench.cost(bench.program(None))
     path = critical_path(checked.program, cost)
     spent = [cost.ends_s[k] - cost.starts_s[k] for k in path]
-    assert float(np.sum([s.max() for s in spent])) >= cost.overlap_s * (
-        1 - 1e-6
-    )  # nothing else explains the whole step
+    # Nothing else explains the whole step.
+    assert float(np.sum([s.max() for s in spent])) >= cost.overlap_s * (1 - 1e-6)
     assert float(cost.ends_s[path[-1]].max()) == pytest.approx(cost.overlap_s)
     assert path == sorted(path) and float(cost.starts_s[path[0]].min()) == 0.0

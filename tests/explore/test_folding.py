@@ -23,11 +23,12 @@ BACKWARD = TEXT.split("\n").index("    backward {")
 
 def test_blocks_are_found_by_their_braces() -> None:
     text = 'a {\n  b { c { \n  # }\n  s = "}"\n  } }\n  d { x }\n  e {\n  } f {\n    y\n  }  # end\n}\n} {\n'
+    # Nothing is left to be hidden of e; what isn't closed is no block.
     assert blocks(text.split("\n")) == {
         0: 10,
         1: 4,
         7: 9,
-    }  # nothing is left to be hidden of e; what isn't closed is no block
+    }
     assert around({0: 10, 1: 4, 7: 9}, 3) == 1 and around({0: 10}, 12) is None and around({0: 10, 7: 9}, 7) == 7
 
 

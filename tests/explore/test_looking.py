@@ -26,9 +26,8 @@ def test_the_inspector_tells_a_line_s_values(small: Path) -> None:
             assert "h@S(0)  f32[256 batch, 1024 hidden], 1.00 MiB" in seen and "from line 30 relu" in seen
             assert "76×10 2.97 KiB host.a100.0 … host.a100.1, 26×10 1.02 KiB host.t4.0 … host.t4.3" in seen
             assert "read 32 cross_entropy, 36 cross_entropy_grad" in seen
-            assert (
-                "1.56 MFLOP host.a100.0 … host.a100.1, 532 kFLOP" in seen
-            )  # 2 · 76 · 1024 · 10 and 2 · 26 · 1024 · 10
+            # 2 · 76 · 1024 · 10 and 2 · 26 · 1024 · 10.
+            assert "1.56 MFLOP host.a100.0 … host.a100.1, 532 kFLOP" in seen
             assert "model  z = matmul(h, w2)\n       small.hap:11" in seen
             app.editor.go_to(1)
             await settled(app, pilot)

@@ -43,9 +43,8 @@ class Terminal:
     def press(self, *keys: str) -> None:
         for key in keys:
             self.tmux("send-keys", key)
-            time.sleep(
-                0.3
-            )  # a key that moves is handled later than one that is typed: on a busy machine they could change places
+            # A key that moves is handled later than one that is typed: on a busy machine they could change places.
+            time.sleep(0.3)
 
     def wait(self, holds: Callable[[str], bool], seconds: float = 30) -> str:
         for _ in range(int(seconds / 0.1)):

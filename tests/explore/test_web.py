@@ -65,9 +65,8 @@ def test_a_page_has_an_explorer_and_ends_with_the_server(small: Path) -> None:
                         await asyncio.sleep(0.1)
             async with browser.ws_connect(f"{at}/ws?width=100&height=30", headers={"Origin": at}) as page:
                 seen = b""
-                while (
-                    b"small.hap" not in seen or len(list(below(server.pid))) < 4
-                ):  # the server, a shell, the explorer, a checker
+                # The server, a shell, the explorer, a checker.
+                while b"small.hap" not in seen or len(list(below(server.pid))) < 4:
                     seen += (await page.receive_bytes(timeout=60)) if b"small.hap" not in seen else b""
                     await asyncio.sleep(0.05)
                 started = list(below(server.pid))

@@ -159,9 +159,8 @@ def test_loss_and_gradients(name: str) -> None:
     same(made[graph.loss], loss, "loss")
     for param, leaf in leaves.items():
         assert leaf.grad is not None
-        same(
-            gradient(graph, made, param), leaf.grad, param, least=1e-6
-        )  # a bias of keys moves nothing: rounding of 1e-16
+        # A bias of keys moves nothing: rounding of 1e-16.
+        same(gradient(graph, made, param), leaf.grad, param, least=1e-6)
 
 
 # (as a model writes it, torch's)

@@ -267,9 +267,8 @@ def test_bert_base_at_full_size(tmp_path: Path):
     root = Path(__file__).parents[2]
     said = subprocess.run([sys.executable, "-c", script], check=True, cwd=root, capture_output=True, text=True).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert (
-        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 30
-    )  # of processors: what else runs doesn't count
+    # Of processors: what else runs doesn't count.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 30
     peak = next(int(line.split()[1]) for line in said.splitlines() if line.startswith("VmHWM"))
     assert peak < 3 * 2**20  # KiB
     text = out.read_text(encoding="utf-8")

@@ -215,9 +215,8 @@ def test_memory_by_hand() -> None:
     turn = 3 * 20 * 4  # h, h.grad, matmul.1.grad: a turn's three rows each
     assert cost.memory.live[at].tolist() == [w1 + w2 + inputs + sums + 3 * turn] * 2
     made = next(k for k, i in enumerate(program.instructions) if i.outputs and i.outputs[0].tensor == "w1.grad.turn")
-    assert (
-        cost.memory.live[made].tolist() == [w1 + w2 + inputs + sums + turn + w1] * 2
-    )  # the turn's part beside the sum
+    # The turn's part beside the sum.
+    assert cost.memory.live[made].tolist() == [w1 + w2 + inputs + sums + turn + w1] * 2
 
 
 def test_more_turns_hold_less() -> None:

@@ -85,9 +85,8 @@ def test_three_steps_of_torch_in_bf16() -> None:
         same(ours, theirs, "loss", 1e-5)
     for name, master in masters.items():
         assert now[name].dtype == torch.bfloat16 and torch.equal(now[name], now[f"{name}.master"].bfloat16())
-        same(
-            now[f"{name}.master"], master, name, 2e-3
-        )  # Adam moves all by about lr: a flipped last bit of a gradient shows as that
+        # Adam moves all by about lr: a flipped last bit of a gradient shows as that.
+        same(now[f"{name}.master"], master, name, 2e-3)
 
 
 def test_what_bf16_alone_would_lose() -> None:
@@ -110,9 +109,8 @@ def test_what_bf16_alone_would_lose() -> None:
         if master:
             assert torch.equal(gather(executor.program, made, "w.master.new"), torch.full((9,), 1 + 24 * 2.0**-12))
     assert torch.equal(after[""], torch.ones(9, dtype=torch.bfloat16))
-    assert torch.equal(
-        after["master f32"], torch.full((9,), 1.0078125, dtype=torch.bfloat16)
-    )  # 1 + 2^-7: 24 / 2^12 rounded
+    # 1 + 2^-7: 24 / 2^12 rounded.
+    assert torch.equal(after["master f32"], torch.full((9,), 1.0078125, dtype=torch.bfloat16))
 
 
 @pytest.mark.parametrize("mesh", [(("devices", 3),), (("nodes", 2), ("devices", 2))], ids=["three", "two-by-two"])

@@ -29,6 +29,5 @@ def test_planned_proven_and_equal_to_one_device(name: str) -> None:
     layout = random_layout(graph, found.layout.mesh, random.Random(1))
     assert all(0 in own[(0,)] and sum(n > 0 for n in own[(0,)]) > 0 for own in layout.shares.values())
     for program in (found, reread(replace(found, layout=layout))):
-        compare(
-            program, graph, torch.float64, 1e-9, count=2 if name == "lora" else 1
-        )  # what is zero at first moves in the second step
+        # What is zero at first moves in the second step.
+        compare(program, graph, torch.float64, 1e-9, count=2 if name == "lora" else 1)

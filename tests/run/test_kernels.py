@@ -197,9 +197,8 @@ def test_forward_kernels_equal_torch(name):
         made = trial.alone()
         want = EXPECTED[name](*(trial.values[n] for n in trial.node.inputs), **dict(trial.node.instance.attributes))
         wanted = want if isinstance(want, tuple) else (want,)
-        for output, tensor in zip(
-            trial.node.outputs, wanted, strict=False
-        ):  # the first ones, where a case says no more
+        # The first ones, where a case says no more.
+        for output, tensor in zip(trial.node.outputs, wanted, strict=False):
             torch.testing.assert_close(made[output], tensor, rtol=1e-12, atol=1e-12)
         tried += 1
     assert tried
@@ -326,9 +325,8 @@ def test_routing(k, capacity):
     assert dispatch.sum(1).max() == 1  # a slot holds one token
     asked = call("top_k_count", [gates], {"k": k})
     assert asked.dtype == torch.int64 and (asked.sum(-1) == 12 * k).all()
-    assert torch.equal(
-        dispatch.sum((1, 3)), asked.clamp(max=capacity).double()
-    )  # an expert is full before anyone is left out
+    # An expert is full before anyone is left out.
+    assert torch.equal(dispatch.sum((1, 3)), asked.clamp(max=capacity).double())
     if capacity == 12:
         torch.testing.assert_close(combine.sum((2, 3)), torch.ones(3, 12, dtype=torch.float64))
 

@@ -149,9 +149,8 @@ def test_a_small_message_that_was_held_up_makes_no_link_infinite() -> None:
     seen = looked_at(build(block(LAB)))
     seen.samples = [replace(s, seconds=1.0) if isinstance(s, LinkSample) and s.source == 0 else s for s in seen.samples]
     found = build(describe(seen, "lab"))
-    assert (
-        found.nodes[0].link is not None and found.nodes[0].link.bandwidth <= 10.01 * SIZES[-1]
-    )  # a tenth of a second, in four digits
+    # A tenth of a second, in four digits.
+    assert found.nodes[0].link is not None and found.nodes[0].link.bandwidth <= 10.01 * SIZES[-1]
 
 
 def test_what_is_missing_is_left_to_formulas() -> None:

@@ -46,9 +46,8 @@ def test_rows_are_dealt_by_speed() -> None:
 
 
 def test_an_interval_is_student_s() -> None:
-    low, high = interval(
-        [2.0, 2.0 * math.e, 2.0 / math.e]
-    )  # logarithms ln 2 + (0, 1, -1): deviation 1, t of two degrees 4.3027
+    # Logarithms ln 2 + (0, 1, -1): deviation 1, t of two degrees 4.3027.
+    low, high = interval([2.0, 2.0 * math.e, 2.0 / math.e])
     assert (math.log(low / 2), math.log(high / 2)) == pytest.approx(
         (-4.3027 / math.sqrt(3), 4.3027 / math.sqrt(3)), rel=1e-3
     )

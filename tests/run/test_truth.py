@@ -135,9 +135,8 @@ def test_a_run_writes_its_trace_and_a_better_cluster(
                 for e in events
                 if e["args"]["instruction"] == number and e["args"]["step"] == step and e["cat"] == "collective"
             ]
-            assert max(e["ts"] for e in same) <= min(
-                e["ts"] + e["dur"] for e in same
-            )  # nobody has it before all have begun
+            # Nobody has it before all have begun.
+            assert max(e["ts"] for e in same) <= min(e["ts"] + e["dur"] for e in same)
     found = Workbench(better)
     assert {"all_gather_grouped", "reduce_scatter_padded"} <= set(found.cluster().measured)
     assert "matmul" in found.cluster().devices[3].curves

@@ -342,9 +342,8 @@ def test_a_plans_text_is_the_plan_again(model: str, machines: str, objective: st
     p = planned(model, machines, objective)
     cost = evaluate(p.program, p.made)
     assert p.known.written_s == (cost.sync_s if objective == "sync" else cost.overlap_s)
-    assert p.known.written_s <= p.known.cost_s * (
-        1 + RELATIVE
-    )  # the plan may stand in a better order than the canonical one
+    # The plan may stand in a better order than the canonical one.
+    assert p.known.written_s <= p.known.cost_s * (1 + RELATIVE)
     checked = reread(p.program, p.graph, len(p.made))
     again = Alternatives(checked.program, p.made, objective)
     assert again.plan == p.known.plan

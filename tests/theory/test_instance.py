@@ -217,13 +217,14 @@ FLOPS: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, int], float]] 
     ),
     ("conv2d", ((4, 6, 8, 8), (9, 2, 3, 3)), {"groups": 3}, {}, 4 * 9 * 2 * 3 * 3 * 6 * 6 * 2),
     ("conv2d", ((4, 6, 8, 8), (9, 2, 3, 3)), {"groups": 3}, {"groups": 2}, 4 * 6 * 2 * 3 * 3 * 6 * 6 * 2),
+    # Each pixel under one kernel.
     (
         "conv_transpose2d",
         ((4, 3, 8, 8), (3, 5, 2, 2)),
         {"stride": 2},
         {},
         4 * 5 * 16 * 16 * 3 * 2,
-    ),  # each pixel under one kernel
+    ),
     ("add", ((4, 6), (6,)), {}, {}, 24),
     ("add", ((4, 1), (1, 6)), {}, {}, 24),
     ("sum", ((4, 6),), {"dims": 0}, {}, 24),
