@@ -22,7 +22,7 @@ def bind_call(decl: OpDecl, call: nodes.Call, is_tensor: Callable[[nodes.Expr], 
     """Match arguments: tensors fill operands in order, numbers and texts fill attributes in order, or by name.
 
     A notation operator takes further attributes by name (the extents of indices).
-    Raises HapError: HAP218 no such attribute, HAP227 too many or missing operands, HAP207 a missing attribute.
+    Raises HapError: HAP218 no such attribute, HAP227 too many or missing operands, HAP204 a number in an operand's place, HAP207 a missing attribute.
     """
     tensors = {o.name: o for o in decl.tensors}
     filled: dict[str, list[nodes.Expr]] = {}
@@ -54,6 +54,14 @@ def bind_call(decl: OpDecl, call: nodes.Call, is_tensor: Callable[[nodes.Expr], 
         else:
             name = next((a for a in decl.attributes if a not in attributes and a not in filled), None)
             if name is None:
+                lacking = next(
+                    (n for n, o in tensors.items() if n not in filled and not o.optional and o.default is None), None
+                )
+                if lacking is not None:
+                    advice = "numbers go into attributes: shift(x, by = 1)"
+                    raise error(
+                        "HAP204", f"'{decl.name}' needs a tensor '{lacking}' here, not a number", arg.span, advice
+                    )
                 raise error("HAP227", f"this fits no operand or attribute of '{decl.name}'", arg.span, _takes(decl))
             attributes[name] = arg.value
     for operand in tensors.values():

@@ -105,7 +105,7 @@ CLUSTERS: dict[str, Explanation] = {
         "an uplink without a network",
         "A node's uplink is its card to the network; without a `network` statement there is nothing at its other end.",
         "node host = 2 * d over { bandwidth = 12 GB/s } uplink { bandwidth = 10 Gbit/s }",
-        "network 1 * host, 2 * other over { bandwidth = 25 Gbit/s }",
+        "node host = 2 * d over { bandwidth = 12 GB/s } uplink { bandwidth = 10 Gbit/s }\nnetwork 4 * host over { bandwidth = 25 Gbit/s }",
     ),
     "HAP420": Explanation(
         "another number of devices",

@@ -55,8 +55,8 @@ MODELS: dict[str, Explanation] = {
         "A `microbatch` block is done in turns, each with an equal part of the batch (the first dim of the first input it reads), and the turns "
         "add up to what the whole batch gives. So samples must not mix within it, what it makes is read behind it only where the turns add up, "
         "and what needs the whole batch (a count of labels) is computed outside. A model has one such block.",
-        "microbatch 4 {\n    count = count_labels(label)\n    loss = cross_entropy(z, label, count)\n}",
-        "count = count_labels(label)\nmicrobatch 4 {\n    loss = cross_entropy(z, label, count)\n}",
+        "microbatch 4 {\n    count = count_labels(label)\n    loss = cross_entropy(matmul(x, w), label, count)\n}",
+        "count = count_labels(label)\nmicrobatch 4 {\n    loss = cross_entropy(matmul(x, w), label, count)\n}",
     ),
     "HAP209": Explanation(
         "a statement that can't stand here",

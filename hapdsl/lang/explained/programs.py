@@ -201,7 +201,7 @@ PROGRAMS: dict[str, Explanation] = {
     "HAP536": Explanation(
         "an operand by name",
         "In a program, operands stand in the operator's order, without names.",
-        "u@R = matmul(w = w1@R, x = x@R)",
+        "u@R = matmul(x = x@R, w = w1@R)",
         "u@R = matmul(x@R, w1@R)",
     ),
     "HAP537": Explanation(
@@ -233,7 +233,8 @@ PROGRAMS: dict[str, Explanation] = {
     ),
     "HAP543": Explanation(
         "an unknown method",
-        "all_gather and reduce_scatter take method = padded or grouped; the others have one method only. Any collective takes a dtype.",
+        "all_reduce takes method = ring, hierarchical or tree, all_gather and reduce_scatter padded, grouped or hierarchical, all_to_all pairwise or "
+        "hierarchical. Any collective takes a dtype.",
         "h@R = all_gather(h@S(0), method = ring)",
         "h@R = all_gather(h@S(0), method = grouped)",
     ),

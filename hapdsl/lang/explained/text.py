@@ -91,8 +91,8 @@ TEXT: dict[str, Explanation] = {
         "an unknown statement",
         "A file holds import, def, op, model, device, cluster and program blocks, and each kind of block its own statements; "
         "the help lists them or names the one that looks alike.",
-        "modle mlp { }",
-        "model mlp { }",
+        "modle mlp { … }",
+        "model mlp { … }",
     ),
     "HAP120": Explanation(
         "a file is missing", "There is no file of that name. Paths are relative to the current folder."
@@ -128,8 +128,8 @@ TEXT: dict[str, Explanation] = {
         "two blocks of one kind and name",
         "Within a file and all that it imports, names of models are unique, and so are those of clusters, programs, defs "
         "and ops.",
-        "model mlp { }\nmodel mlp { }",
-        "model mlp { }\nmodel mlp2 { }",
+        "model mlp { … }\nmodel mlp { … }",
+        "model mlp { … }\nmodel mlp2 { … }",
     ),
     "HAP133": Explanation(
         "too long a chain of imports",
