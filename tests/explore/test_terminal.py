@@ -69,6 +69,7 @@ def terminal(small: Path) -> Iterator[Terminal]:
     found.tmux("kill-server")
 
 
+@pytest.mark.long
 def test_start_edit_save_take_compare_quit(terminal: Terminal, small: Path) -> None:
     original = small.read_text()
     step, lines = prices(small)

@@ -99,6 +99,7 @@ def additive(p: Planned, assignment: tuple[int, ...]) -> float:
 # -- against trying everything ---------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machines", ["alike", "pair"])
 def test_each_choice_costs_what_trying_everything_says(machines: str) -> None:
     """Bound and true cost of the best of all programs that take an option, over all of more than ten thousand."""
@@ -119,6 +120,7 @@ def test_each_choice_costs_what_trying_everything_says(machines: str) -> None:
         assert least * (1 - RELATIVE) <= found.bound_s <= true * (1 + RELATIVE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machines", ["latency", "three", "network", "measured"])
 @pytest.mark.parametrize("model", ["one product", "tied weight"])
 def test_no_program_that_takes_a_choice_is_below_its_bound(model: str, machines: str) -> None:

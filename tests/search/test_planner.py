@@ -105,6 +105,7 @@ def test_bounds_are_below_and_the_program_is_proven(model: str, name: str) -> No
     assert accepted(found, example(model), machines(name))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["mlp", "gpt"])
 def test_the_overlapped_objective(model: str) -> None:
     """Its plan overlaps at least as well as the synchronous one, and is no better synchronously."""
