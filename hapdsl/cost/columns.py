@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hapdsl.cost.numbers import FREE, LOAD, LOCAL, Draft, Numbers
 from hapdsl.cost.pricing import Line, Price, Pricer
+from hapdsl.graph.inplace import overwrites
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -75,6 +76,14 @@ class Columns:
         kinds, place = self._own_kinds
         examples = self.numbers.examples
         own = np.array([k >= 0 and examples[k].instruction.is_collective for k in kinds.tolist()], dtype=bool)
+        return np.asarray(own[place])
+
+    @cached_property
+    def overwriting(self) -> Bools:
+        """Which lines are updates that may write over what they replace, bool array [lines]."""
+        kinds, place = self._own_kinds
+        nodes = [self.numbers.examples[k].instruction.node if k >= 0 else None for k in kinds.tolist()]
+        own = np.array([node is not None and overwrites(node) for node in nodes], dtype=bool)
         return np.asarray(own[place])
 
     @cached_property

@@ -4,8 +4,9 @@
   placements they are loaded in.
 - Any other value lives from the instruction that makes it to the last one that reads it. A value that is made again
   lives twice: up to the last reader of the first one, and from the second one on.
-- `.new` replaces what it updates only at the end of the step, so both are held until then; so are the loss, outputs
-  and metrics.
+- `.new` is written over what it replaces where `hapdsl.graph.inplace` lets it: it takes no memory of its own. (Where a view of the old one is
+  still wanted, the runner makes room for it; that isn't counted.) Any other one replaces what it updates only at the end of the step, so both
+  are held until then; so are the loss, outputs and metrics.
 - Where the batch is taken in turns, the lines are those of one turn; inputs of all turns are held, and so are the sums over turns, from
   the first line to the one that reads them.
 - While a collective runs it may need a buffer (`hapdsl.cost.pricing`). Operands that nothing reads any more end when they are packed, before
@@ -75,10 +76,12 @@ def measured(graph: TrainingGraph, columns: Columns) -> Memory:
     """The memory of a program in columns. Cost: O((lines + operands) × sorts of devices)."""
     n, pricer = len(columns), columns.pricer
     slots, first, last = _lifetimes(columns)
-    values = [pricer.numbers.values[s] for s in slots.tolist()]
     ends = np.where(columns.loads[first] & np.isin(slots, columns.writes[columns.loads[columns.writers]]), n, last)
     kept = _kept(columns, slots)
     last[kept], ends[kept] = n - 1, n
+    if (over := _overwriting(columns, slots, first, kept)).any():
+        slots, first, last, ends = slots[~over], first[~over], last[~over], ends[~over]
+    values = [pricer.numbers.values[s] for s in slots.tolist()]
     one_of, alike = pricer.alike
     sizes = pricer.table(slots, one_of)
     buffers = np.maximum(columns.buffers - _one_after_another(columns, first, ends, sizes)[:, alike], 0)
@@ -169,6 +172,25 @@ def _kept(columns: Columns, slots: Ints) -> Ints:
     as_held = held[np.array(numbers.replaces, dtype=np.int64)[slots]]
     others = (result >= 0) & ~np.isin(result, result[as_held])
     return np.concatenate([_latest(slots, as_held), _latest(result, others)])
+
+
+def _overwriting(columns: Columns, slots: Ints, first: Ints, kept: Ints) -> NDArray[np.bool_]:
+    """The ranges that lie where what they replace was: made by an update that is the last to touch the old value; bool array [ranges]."""
+    numbers, found = columns.numbers, np.zeros(len(slots), dtype=bool)
+    if not numbers.overwrites:
+        return found
+    touched = np.full(
+        len(numbers.values) + 1, -1, dtype=np.int64
+    )  # by slot: the last line; the last entry stands for no slot
+    reads = ~columns.frees[columns.readers]
+    np.maximum.at(touched, columns.reads[reads], columns.readers[reads])
+    np.maximum.at(touched, columns.writes, columns.writers)
+    held = np.zeros(len(touched), dtype=bool)
+    held[columns.writes[columns.loads[columns.writers]]] = True
+    old = np.array(numbers.replaces, dtype=np.int64)[slots[kept]]
+    at = first[kept]
+    found[kept] = held[old] & (touched[old] == at) & columns.overwriting[at]
+    return found
 
 
 def _latest(keys: Ints, among: NDArray[np.bool_]) -> Ints:

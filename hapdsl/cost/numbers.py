@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from hapdsl.graph.inplace import scaled
 from hapdsl.graph.program import LOADS, Instruction, Value
 from hapdsl.graph.training import Node, TrainingGraph
 
@@ -31,7 +32,8 @@ class Numbers:
 
     `values[slot]` is a value, `shape_of[slot]` its shape, `samples[shape]` a value of it, `examples[kind]` an instruction of a kind.
     `result_of[slot]` numbers the result of a step that a value may be (a parameter's or state's new value, the loss, an output, a metric), -1 for all
-    others; `replaces[slot]` is the slot of what a new value replaces in the same placement, -1 where it replaces nothing.
+    others; `replaces[slot]` is the slot of what a new value replaces in the same placement, -1 where it replaces nothing. `overwrites` says whether
+    updates may write over what they replace at all.
     """
 
     def __init__(self, graph: TrainingGraph) -> None:
@@ -44,6 +46,7 @@ class Numbers:
         self.replaces: list[int] = []
         results = [graph.resolve(n) for n in (graph.loss, *graph.outputs, *graph.metrics) if n is not None]
         self._results = {name: k for k, name in enumerate(dict.fromkeys((*graph.updates.values(), *results)))}
+        self.overwrites = not scaled(graph)
         self._replaced = {new: old for old, new in graph.updates.items()}
         self._slots: dict[tuple[object, ...], int] = {}
         # By tensor: a number of its sizes and dtype, and its classes.

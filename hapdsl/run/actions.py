@@ -7,7 +7,7 @@ so torch's allocator has their memory back for what comes next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hapdsl.lang.diagnostics import error
-from hapdsl.run.call import Call, Fixed
+from hapdsl.run.call import Call, Fixed, own
 from hapdsl.run.lower import Compute, Convert, Exchange, Step
 from hapdsl.run.moves import Move
 
@@ -64,8 +64,12 @@ def scheduled(numbers: Sequence[int], steps: Sequence[Step], moves: dict[int, Mo
 # -- actions ----------------------------------------------------------------------------
 
 
-def computing(call: Call, step: Step) -> Act:
-    """An operator call. What it returns is compared with what was declared the first time; shapes never change after that."""
+def computing(call: Call, step: Step, written: Set[int] = frozenset(), begun: Callable[[], None] = lambda: None) -> Act:
+    """An operator call. What it returns is compared with what was declared the first time; shapes never change after that.
+
+    A kernel that writes over operands is given those inputs themselves that are in `written`, copies of others; `begun` is called
+    before the first are changed.
+    """
     inputs, outputs, drops = step.inputs, step.outputs, step.drops
     kernel, context, attributes = call.kernel, call.context, dict(call.attributes)
     if context.is_empty:
@@ -74,6 +78,7 @@ def computing(call: Call, step: Step) -> Act:
     places = [(at, inputs[k]) for at, k in enumerate(call.slots) if isinstance(k, int)]
     plain = [slot for _, slot in places] if len(places) == len(template) else None
     (single,) = outputs if len(outputs) == 1 else (-1,)
+    copied = tuple(at for at in call.over if call.slots[at] not in written)
     verified = False
 
     def act(store: Store) -> None:
@@ -84,6 +89,10 @@ def computing(call: Call, step: Step) -> Act:
             arguments = list(template)
             for at, slot in places:
                 arguments[at] = store[slot]
+        for at in copied:
+            arguments[at] = own(arguments[at])
+        if written:
+            begun()
         try:
             made = kernel(context, *arguments, **attributes)
         except (RuntimeError, TypeError, ValueError, IndexError) as problem:

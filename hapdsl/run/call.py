@@ -12,7 +12,7 @@ from torch import Tensor
 from hapdsl.graph.training import Node
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import Clock, Context, Ranges
-from hapdsl.run.kernels import Kernel, resolve
+from hapdsl.run.kernels import OVER, Kernel, resolve
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Fixed:
 @dataclass(frozen=True)
 class Call:
     """`slots` says which given operand fills each declared one, None where an optional one is left out; one that is given as a
-    number is that number, wrapped. `attributes` are the others."""
+    number is that number, wrapped. `attributes` are the others. Output j of the kernel is its operand `over[j]`, changed, where it
+    has that."""
 
     node: Node
     kernel: Kernel
@@ -34,9 +35,10 @@ class Call:
     attributes: Mapping[str, Any]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[torch.dtype, ...]
+    over: tuple[int, ...] = ()
 
     def __call__(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The local outputs. Where an index is empty here they are zeros, and no kernel runs.
+        """The local outputs; operands stay as they are. Where an index is empty here they are zeros, and no kernel runs.
 
         Raises HapError HAP705 for a kernel that fails, or returns something of another shape or dtype.
         """
@@ -44,6 +46,8 @@ class Call:
             pairs = zip(self.shapes, self.dtypes, strict=True)
             return tuple(torch.zeros(shape, dtype=dtype, device=_device(operands)) for shape, dtype in pairs)
         arguments = [k.value if isinstance(k, Fixed) else None if k is None else operands[k] for k in self.slots]
+        for at in self.over:
+            arguments[at] = own(arguments[at])
         try:
             made = self.kernel(self.context, *arguments, **self.attributes)
         except (RuntimeError, TypeError, ValueError, IndexError) as problem:
@@ -67,6 +71,12 @@ class Call:
                 raise error("HAP705", f"{self.what} returned {found}, expected {dtype} {list(shape)}", self.node.span)
 
 
+def own(tensor: Any) -> Tensor:
+    """A copy that a kernel may write over."""
+    copy: Tensor = tensor.clone(memory_format=torch.contiguous_format)
+    return copy
+
+
 def _device(operands: Sequence[Tensor]) -> torch.device:
     return operands[0].device if operands else torch.device("cpu")
 
@@ -83,11 +93,11 @@ def prepare(
     context = Context(node.instance, tuple(operands), tuple(results), clock, dtypes, node.turned)
     kernel = resolve(node.instance.decl, allow)
     shapes = tuple(tuple(r.length for r in ranges) for ranges in results)
-    own = tuple(dtypes[name] for name in node.instance.result_dtypes)
+    made = tuple(dtypes[name] for name in node.instance.result_dtypes)
     slots = _slots(node)
     fixed = {o.name for o in node.instance.decl.operands if o.default is not None}
     attributes = {n: v for n, v in node.instance.attributes.items() if n not in fixed}
-    return Call(node, kernel, context, slots, attributes, shapes, own)
+    return Call(node, kernel, context, slots, attributes, shapes, made, OVER.get(kernel, ()))
 
 
 def _slots(node: Node) -> tuple[int | Fixed | None, ...]:

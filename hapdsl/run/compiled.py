@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from hapdsl.graph.inplace import overwrites
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.actions import Act, Action, Store
 from hapdsl.run.call import Fixed
@@ -22,7 +23,7 @@ from hapdsl.run.lower import Compute, Convert, Step
 from hapdsl.run.samples import INTEGERS
 
 KINDS = ("compute", "convert")
-TIMED = {"hapdsl.adam", "hapdsl.adamw", "hapdsl.dropout", "hapdsl.drop_path"}  # kernels that read the clock
+TIMED = {"hapdsl.dropout", "hapdsl.drop_path"}  # kernels that read the clock; updates, too
 
 
 def available() -> None:
@@ -61,11 +62,12 @@ def segments(actions: Sequence[Action], steps: Sequence[Step], device: int) -> l
 
 
 def _stays_eager(step: Step) -> bool:
-    """Calls that read the clock, and those that look at numbers (labels and row numbers are checked) and so end a graph."""
+    """Calls that read the clock, those that look at numbers (labels and row numbers are checked) and so end a graph, and those that write over
+    what they replace: a graph would make it anew."""
     node = step.instruction.node
     if node is None:
         return False
-    return node.turned is not None or node.instance.decl.torch in TIMED or node.op in INTEGERS
+    return node.turned is not None or overwrites(node) or node.instance.decl.torch in TIMED or node.op in INTEGERS
 
 
 def _one(acts: Sequence[Act], steps: Sequence[Step], device: int) -> Act:

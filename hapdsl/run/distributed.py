@@ -21,11 +21,18 @@ from hapdsl.run.context import Clock, dtypes_at
 from hapdsl.run.fingerprint import differing, fingerprint
 from hapdsl.run.gradients import Gradients, chosen
 from hapdsl.run.groups import Group
+from hapdsl.run.inplace import written
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, lower
 from hapdsl.run.moves import PHASED, Move
 from hapdsl.run.pieces import cut, of_turn
 
 Fed = Mapping[Value, Sequence[Tensor]]  # a rank's share of each input, turn by turn
+
+
+class Held(dict[Value, Tensor]):
+    """What a rank holds between steps. `torn` while updates are written over it: some values are new then, others old."""
+
+    torn = False
 
 
 class Rank:
@@ -59,7 +66,7 @@ class Rank:
         self.lowered = lower(program, [self.rank], dtypes_at(dtype), self.clock, allow, keep_all)
         require(backend, self.device, self.lowered.torch_dtypes)
         self.groups = groups(program, self.rank, backend)
-        self.held: dict[Value, Tensor] = {}
+        self._held = Held()
         self.fed: Fed = {}
         self.totals: dict[int, Tensor] = {}
         self.under: dict[int, Any] = {}  # collectives under way, by step
@@ -71,6 +78,8 @@ class Rank:
         }
         self.gradients = Gradients(self.lowered, self.rank, self.device)
         self.gradients.scale = chosen(scale, self.gradients)
+        # A step that is found wanting behind its last line (f16) changes nothing.
+        self.written = {} if self.gradients.scale is not None else written(self.lowered, self.rank)
         loop, after = list(self.lowered.loop), list(self.lowered.after)
         once = self.lowered.turns == 1
         self.loop = self.listed(loop + after if once else loop)
@@ -96,7 +105,7 @@ class Rank:
                     case Load(values=values):
                         act = actions.loading(self.fetch, step, values)
                     case Compute(calls=calls):
-                        act = actions.computing(calls[self.rank], step)
+                        act = actions.computing(calls[self.rank], step, self.written.get(k, frozenset()), self._begun)
                     case Convert() as convert:
                         act = actions.converting(convert, step, self.rank)
                     case Exchange():
@@ -108,6 +117,28 @@ class Rank:
         if last is not None and numbers and numbers[-1] == len(self.lowered.steps) - 1:
             made.append(Action("gradient", len(self.lowered.steps) - 1, last))
         return made
+
+    @property
+    def held(self) -> Held:
+        """Parameters, buffers and state, by the value they are loaded as. A step writes new ones over the old where it may (`hapdsl.run.inplace`), so
+        who wants to keep one copies it.
+
+        Raises HapError HAP764 behind a step that ended in the middle of its updates.
+        """
+        if self._held.torn:
+            raise error(
+                "HAP764",
+                "a step ended in the middle of its updates: some parameters are this step's, some the last one's",
+                help="go on from the last checkpoint",
+            )
+        return self._held
+
+    @held.setter
+    def held(self, values: Mapping[Value, Tensor]) -> None:
+        self._held = values if isinstance(values, Held) else Held(values)
+
+    def _begun(self) -> None:
+        self._held.torn = True
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Cut this rank's share of global parameters, buffers and state. Raises HapError HAP706."""
@@ -127,6 +158,7 @@ class Rank:
 
     def step(self, fed: Fed) -> dict[Value, Tensor]:
         """Run one step on this rank's inputs (`feed`); returns the local tensors of the goals (of all values with `keep_all`)."""
+        held = self.held
         store: Store = [None] * len(self.lowered.slots)
         self.fed = fed
         self.totals.clear()
@@ -140,18 +172,19 @@ class Rank:
         for action in self.after:
             action.run(store)
         self.fed = {}
-        goals = {v: held for v, slot in self.lowered.slots.items() if (held := store[slot]) is not None}
+        goals = {v: made for v, slot in self.lowered.slots.items() if (made := store[slot]) is not None}
         if self.gradients.settle():
             for old, new in self.lowered.goals.updated.items():
-                self.held[old] = goals[new]
+                held[old] = goals[new]
+            held.torn = False
         else:
             self.clock.skipped += 1
         self.clock.step += 1
         return goals
 
     def fetch(self, value: Value) -> Tensor:
-        if value in self.held:
-            return self.held[value]
+        if value in self._held:
+            return self._held[value]
         if value in self.fed:
             return self.fed[value][self.clock.turn]
         declared = self.program.graph.tensors[value.tensor]

@@ -203,4 +203,9 @@ RUNNING: dict[str, Explanation] = {
         "hapdsl run plan.hap --timeout 5",
         "hapdsl run plan.hap --timeout 600",
     ),
+    "HAP764": Explanation(
+        "a step that ended in the middle of its updates",
+        "New parameters are written over the old ones, so when a step fails or is interrupted on its way, some are this step's and some the last "
+        "one's. They are no state to go on from, and none that is written: the last checkpoint is.",
+    ),
 }

@@ -13,6 +13,7 @@ from hapdsl.theory.ops import OpDecl
 
 Kernel = Callable[..., Any]  # (Context, *operands, **attributes) -> Tensor | tuple[Tensor, ...]
 KERNELS: dict[str, Kernel] = {}
+OVER: dict[Kernel, tuple[int, ...]] = {}  # of kernels that write: output j is operand OVER[kernel][j], changed
 
 # Where a `torch "torch.…"` may point: functions on tensors. Nothing else of torch (files, hub, compilation)
 # is reachable from a text.
@@ -30,6 +31,16 @@ def kernel(function: Kernel) -> Kernel:
     """Register a kernel under its name, less a trailing underscore (for names that Python keeps: `sum_`)."""
     KERNELS[function.__name__.rstrip("_")] = function
     return function
+
+
+def writes(*operands: int) -> Callable[[Kernel], Kernel]:
+    """Register a kernel that changes these operands in place and returns them. Whoever calls it gives copies of those that must stay."""
+
+    def register(function: Kernel) -> Kernel:
+        OVER[function] = operands
+        return kernel(function)
+
+    return register
 
 
 def resolve(decl: OpDecl, allow: Set[str] = frozenset()) -> Kernel:
