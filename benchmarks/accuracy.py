@@ -30,7 +30,6 @@ from benchmarks.emulate import (
     bench_of,
     extent,
     forgotten,
-    into_page,
     measured,
     opened,
     options,
@@ -39,6 +38,7 @@ from benchmarks.emulate import (
     timed,
 )
 from benchmarks.emulated import Emulated
+from benchmarks.pages import PERFORMANCE, fill
 from hapdsl.check.layout import largest_remainder
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster, build
@@ -270,7 +270,7 @@ def main() -> None:
     if quick:
         (RESULTS / "accuracy_quick.md").write_text(text, encoding="utf-8")
     else:
-        into_page("accuracy", text)
+        fill(PERFORMANCE, "accuracy", text)
     rows = [{**case.__dict__, "text": None} for case in cases]
     (RESULTS / f"accuracy{quick}.jsonl").write_text(
         "".join(json.dumps(r) + "\n" for r in [found, *rows]), encoding="utf-8"

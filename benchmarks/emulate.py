@@ -31,6 +31,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.emulated import Emulated, peak, resident, sent_bytes
+from benchmarks.pages import PERFORMANCE, fill
 from benchmarks.rivals import RIVALS, Stepper, ours, read, rival, total
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster, build
@@ -38,7 +39,6 @@ from hapdsl.cluster.describe import describe
 from hapdsl.cluster.seen import Seen
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
-from hapdsl.lang.files import write_file
 from hapdsl.lang.print import to_text
 from hapdsl.lang.resources import programs_folder
 from hapdsl.run.backends import GLOO
@@ -50,7 +50,6 @@ from hapdsl.standalone import standalone
 from hapdsl.workbench import Workbench
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 QUOTAS = (0.8, 0.4, 0.2, 0.2)  # of one processor: speeds 4:2:1:1 on a machine with two
 RATE = 1e9
 # Named before anything was measured.
@@ -236,14 +235,6 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def into_page(name: str, text: str) -> None:
-    """Put tables between a benchmark's markers in docs/performance.md."""
-    begin, end = (f"<!-- benchmarks.{name}: {word} -->" for word in ("begin", "end"))
-    old = PAGE.read_text(encoding="utf-8")
-    head, _, rest = old.partition(begin)
-    write_file(PAGE, f"{head}{begin}\n\n{text.strip()}\n\n{end}{rest.partition(end)[2]}")
-
-
 def opened(arguments: argparse.Namespace) -> Emulated:
     quotas = [float(x) for x in arguments.quotas.split(",")]
     return Emulated(quotas, [arguments.rate] * len(quotas), arguments.latency)
@@ -296,7 +287,7 @@ def main() -> None:
     if quick:
         (RESULTS / "emulate_quick.md").write_text(text, encoding="utf-8")
     else:
-        into_page("emulate", text)
+        fill(PERFORMANCE, "emulate", text)
     (RESULTS / f"emulate{quick}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in results), encoding="utf-8")
 
 

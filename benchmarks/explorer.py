@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.apart import ROOT, measured
-from benchmarks.search import PAGE, machine
+from benchmarks.pages import PERFORMANCE, fill
+from benchmarks.search import machine
 from benchmarks.table import markdown
 
 LINES = ROOT / "benchmarks" / "results" / "explorer.jsonl"
-BEGIN, END = "<!-- benchmarks.explorer: begin -->", "<!-- benchmarks.explorer: end -->"
 CASES = ("paint", "rolled", "unrolled", "beside")
 # What is opened: layers of a GPT on two_kinds, and how it is written. 42 rolled layers are some 3,000 instructions.
 PLANS = {"gpt24": ("24",), "gpt42": ("42",), "gpt96": ("96", "--unroll")}
@@ -84,13 +84,6 @@ def keep(case: str, rows: list[Row]) -> None:
     )
 
 
-def page(old: str, made: str) -> str:
-    """A page with the table between its marks. Raises ValueError where they are missing."""
-    if BEGIN not in old or END not in old:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    return f"{old.partition(BEGIN)[0]}{BEGIN}\n\n{made}\n{END}{old.partition(END)[2]}"
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.explorer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -121,7 +114,7 @@ def main(arguments: list[str]) -> int:
     load = f" Other work ran beside it: a load of {os.getloadavg()[1]:.1f}." if os.getloadavg()[1] > 1.5 else ""
     made = f"{machine()}{load}\n\n{table(known())}"
     print(made)
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")
+    fill(PERFORMANCE, "explorer", made)
     return failed
 
 

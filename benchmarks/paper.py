@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.apart import ROOT, measured
+from benchmarks.pages import PERFORMANCE, fill
 from benchmarks.paper_cases import Case, cases
 from benchmarks.paper_claims import shortfalls
-from benchmarks.paper_table import page
-from benchmarks.search import PAGE, known
+from benchmarks.paper_table import tables
+from benchmarks.search import known
 
 LINES = ROOT / "benchmarks" / "results" / "paper.jsonl"
 MINUTES = "%Y-%m-%dT%H:%M"
@@ -53,7 +54,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--lines", type=Path, default=LINES, metavar="FILE", help="where results are kept, a line of JSON each"
     )
-    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page whose tables are made anew")
+    parser.add_argument(
+        "--page", type=Path, default=PERFORMANCE, metavar="FILE", help="the page whose tables are made anew"
+    )
     parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
     parser.add_argument("--anew", action="store_true", help="measure again what is known")
     parser.add_argument(
@@ -85,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
             file.write(json.dumps(row) + "\n")
     ordered = [rows[c.name] for c in every if c.name in rows]
     if ordered:
-        options.page.write_text(page(options.page.read_text(encoding="utf-8"), ordered), encoding="utf-8")
+        fill(options.page, "paper", tables(ordered))
     wrong = list(shortfalls(ordered))
     for line in wrong:
         print(line, file=sys.stderr)

@@ -15,7 +15,6 @@ from benchmarks.paper_cases import MODELS, SIZES, VIRTUAL, Case, cases
 from benchmarks.paper_claims import shortfalls
 from benchmarks.table import markdown
 
-BEGIN, END = "<!-- benchmarks.paper: begin -->", "<!-- benchmarks.paper: end -->"
 BESIDE_A_PLAN = ("ablation", "concurrent")  # kinds that compare with the plan of the point of the same model and size
 Row = dict[str, Any]  # the case's fields and, under "found", what was found; or "failed"
 TITLES = {"vgg19": "VGG19", "vit": "ViT", "bert": "BERT", "bert_moe": "BERT-MoE"}
@@ -29,14 +28,6 @@ SYSTEMS = (
     ("expert_parallel", "DeepSpeed", "expert parallel"),
     ("tensor_parallel", "", "tensor parallel"),
 )
-
-
-def page(old: str, rows: Sequence[Row]) -> str:
-    """A page with its tables made anew. Raises ValueError where the markers are missing."""
-    if BEGIN not in old or END not in old:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    head, _, rest = old.partition(BEGIN)
-    return f"{head}{BEGIN}\n\n{tables(rows)}\n{END}{rest.partition(END)[2]}"
 
 
 def tables(rows: Sequence[Row]) -> str:

@@ -19,15 +19,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from benchmarks.apart import ROOT
 from benchmarks.cases import Case, four_kinds
-from benchmarks.search import PAGE, ROOT, machine
+from benchmarks.pages import PERFORMANCE, fill
+from benchmarks.search import machine
 from benchmarks.table import markdown
 
 LINES = ROOT / "benchmarks" / "results" / "pricing.jsonl"
-BEGIN, END = "<!-- benchmarks.pricing: begin -->", "<!-- benchmarks.pricing: end -->"
 CASES = [(4, 8), (12, 8), (24, 8), (36, 8), (48, 8), (96, 8), (24, 64), (24, 256), (24, 1024)]
 RUNS = 7
 Found = dict[str, Any]
@@ -181,7 +181,7 @@ def main(arguments: list[str]) -> None:
         print(f"{layers} layers, {devices} devices: {row['price'] * 1e3:.1f} ms", file=sys.stderr)
     made = f"{machine()}\n\n{table(rows())}"
     print(made)
-    write(PAGE, made)
+    fill(PERFORMANCE, "pricing", made)
 
 
 def rows() -> list[Found]:
@@ -194,14 +194,6 @@ def keep(row: Found) -> None:
     """Write a row into the file, in the place of an older one of its case."""
     others = [r for r in rows() if (r["layers"], r["devices"]) != (row["layers"], row["devices"])]
     LINES.write_text("".join(json.dumps(r) + "\n" for r in [*others, row]), encoding="utf-8")
-
-
-def write(page: Path, made: str) -> None:
-    """The page with the table between its marks. Raises ValueError where they are missing."""
-    old = page.read_text(encoding="utf-8")
-    if BEGIN not in old or END not in old:
-        raise ValueError(f"{page} has no {BEGIN} … {END}")
-    page.write_text(f"{old.partition(BEGIN)[0]}{BEGIN}\n\n{made}\n{END}{old.partition(END)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ from typing import Any
 
 from benchmarks.apart import ROOT, measured
 from benchmarks.cases import Case, cases
-from benchmarks.table import page
+from benchmarks.pages import PERFORMANCE, fill
+from benchmarks.table import tables
 
 LINES = ROOT / "benchmarks" / "results" / "search.jsonl"
-PAGE = ROOT / "docs" / "performance.md"
 
 
 def run(case: Case, seconds: float) -> dict[str, Any]:
@@ -64,7 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--lines", type=Path, default=LINES, metavar="FILE", help="where measurements are kept, a line of JSON each"
     )
-    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page whose tables are made anew")
+    parser.add_argument(
+        "--page", type=Path, default=PERFORMANCE, metavar="FILE", help="the page whose tables are made anew"
+    )
     parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
     parser.add_argument("--table", action="store_true", help="measure nothing, make the tables")
     parser.add_argument("--missing", action="store_true", help="only cases that were not measured yet")
@@ -89,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
             file.write(json.dumps(row) + "\n")
     ordered = [rows[c.name] for c in every if c.name in rows]
     if ordered:
-        options.page.write_text(page(options.page.read_text(encoding="utf-8"), ordered, machine()), encoding="utf-8")
+        fill(options.page, "search", tables(ordered, machine()))
     return 0
 
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks import paper, pricing, search
+from benchmarks.apart import ROOT
+from benchmarks.pages import fill
 from benchmarks.paper_reference import FIGURES
 from benchmarks.reference import BESIDE, RELEASED
-from benchmarks.search import ROOT, known
+from benchmarks.search import known
 from benchmarks.table import markdown
-from hapdsl.lang.files import write_file
 
 PAGE, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "results"
-BEGIN, END = "<!-- benchmarks.summary: begin -->", "<!-- benchmarks.summary: end -->"
 Line = tuple[str, str, str]  # what, the figure, the command
 SIZES = (8, 16, 32, 64)  # devices of the paper's heterogeneous testbed
 
@@ -89,14 +89,10 @@ def breaking() -> Iterator[Line]:
 PARTS: tuple[Callable[[], Iterator[Line]], ...] = (planning, editing, emulated, beside_the_paper, breaking)
 
 
-def page(old: str) -> str:
-    """A page with the table made anew. Raises ValueError where the markers are missing."""
-    if BEGIN not in old or END not in old:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
+def table() -> str:
     rows = [(what, figure, f"`{command}`") for part in PARTS for what, figure, command in part()]
-    head, _, rest = old.partition(BEGIN)
-    return f"{head}{BEGIN}\n\n{markdown(('what', 'measured', 'by'), rows)}\n{END}{rest.partition(END)[2]}"
+    return markdown(("what", "measured", "by"), rows)
 
 
 if __name__ == "__main__":
-    write_file(PAGE, page(PAGE.read_text(encoding="utf-8")))
+    fill(PAGE, "summary", table())

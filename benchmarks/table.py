@@ -10,16 +10,7 @@ from typing import Any
 from benchmarks import reference
 from benchmarks.cases import LIMIT, PLAN_CPU
 
-BEGIN, END = "<!-- benchmarks.search: begin -->", "<!-- benchmarks.search: end -->"
 Row = dict[str, Any]  # the case's fields and, under "found", what was measured; or "failed"
-
-
-def page(old: str, rows: Sequence[Row], machine: str) -> str:
-    """A page with its tables made anew. Raises ValueError where the markers are missing."""
-    if BEGIN not in old or END not in old:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    head, _, rest = old.partition(BEGIN)
-    return f"{head}{BEGIN}\n\n{tables(rows, machine)}\n{END}{rest.partition(END)[2]}"
 
 
 def tables(rows: Sequence[Row], machine: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import summary
+from benchmarks.pages import filled, marks
 from hapdsl.cli import VERBS
 from hapdsl.lang.codes import CODES
 from hapdsl.lang.parse import parse
@@ -89,14 +90,11 @@ def test_the_readme_table_is_of_what_was_measured(tmp_path: Path, monkeypatch: p
     (tmp_path / "soak.json").write_text(json.dumps({"rounds": 7, "wrong": ["one"]}), encoding="utf-8")
     monkeypatch.setattr(summary, "RESULTS", tmp_path)
     old = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    made = summary.page(old)
+    made = filled(old, "summary", summary.table())
     assert [part for part in made.split("\n") if "make emulate" in part and "1.60 x (1.52 to 1.71)" in part]
     assert re.search(r"^\| 7 runs .* \| 1 \| `make soak` \|$", made, re.MULTILINE)
-    assert (
-        made.partition(summary.BEGIN)[0] == old.partition(summary.BEGIN)[0]
-        and made.partition(summary.END)[2] == old.partition(summary.END)[2]
-    )
-    assert summary.page(made) == made
+    begin, end = marks("summary")
+    assert made.partition(begin)[0] == old.partition(begin)[0] and made.partition(end)[2] == old.partition(end)[2]
     commands = set(re.findall(r"`make (\w+)` \|$", made, re.MULTILINE))
     targets = re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert commands <= set(targets), commands

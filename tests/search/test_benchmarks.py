@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from benchmarks import measure
 from benchmarks.cases import METHODS, PROGRAMS, SMALL, Case, cases, example_clusters, four_kinds
 from benchmarks.measure import cluster_of, main
-from benchmarks.search import PAGE
-from benchmarks.table import BEGIN, END, page
+from benchmarks.pages import PERFORMANCE, filled, marks
+from benchmarks.table import tables
 
 
 @pytest.mark.parametrize("devices", [2, 8, 64, 256, 1024])
@@ -25,7 +24,7 @@ def test_clusters_of_any_size(devices: int) -> None:
 def test_cases_have_names_of_their_own() -> None:
     names = [c.name for c in cases()]
     assert len(set(names)) == len(names)
-    examples = {p.stem for p in (PAGE.parents[1] / "programs" / "models").glob("*.hap")}
+    examples = {p.stem for p in (PERFORMANCE.parents[1] / "programs" / "models").glob("*.hap")}
     assert examples == {c.model for c in cases() if c.group == "baselines"}
     assert {c.model for c in cases()} == examples
     assert {(c.model, c.cluster) for c in cases() if c.group == "baselines"} == {
@@ -82,16 +81,23 @@ def test_what_is_measured_comes_into_the_page(
     )
     costs = {r["method"]: r["found"]["bound_s"] for r in rows[1:-3]}  # type: ignore[index]
     assert costs["MILP"] == pytest.approx(costs["elimination"], rel=1e-6)
-    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    made = page(text, rows, "a machine")
-    assert made.startswith(f"before\n{BEGIN}\n") and made.endswith(f"{END}\nafter\n") and "old" not in made
+    made = tables(rows, "a machine")
     assert f"| mlp | {beside['cost_s'] / beside['best_s']:.3f} | inf | inf |\n| gpt |  | – | – |\n" in made
     assert "Of 3 cases the plan is above a baseline in 1." in made
-    assert "| mlp | 14 |" in made and page(made, rows, "a machine") == made
-    with pytest.raises(ValueError, match="has no"):
-        page("no markers", rows, "a machine")
+    assert "| mlp | 14 |" in made
 
 
-def test_the_page_has_its_markers() -> None:
-    text = Path(PAGE).read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1
+def test_what_stands_between_its_marks_is_made_anew() -> None:
+    begin, end = marks("search")
+    made = filled(f"before\n{begin}\nold\n{end}\nafter\n", "search", "| a |\n")
+    assert made == f"before\n{begin}\n\n| a |\n\n{end}\nafter\n" and filled(made, "search", "| a |\n") == made
+    for broken in ("no marks", f"{begin} alone, and the rest of the page", end, f"{end}{begin}"):
+        with pytest.raises(ValueError, match="has no"):
+            filled(broken, "search", "")
+
+
+@pytest.mark.parametrize("name", ["search", "paper", "emulate", "accuracy", "pricing", "explorer"])
+def test_the_page_has_each_benchmarks_marks(name: str) -> None:
+    text = PERFORMANCE.read_text(encoding="utf-8")
+    assert [text.count(mark) for mark in marks(name)] == [1, 1]
+    assert filled(text, name, text.partition(marks(name)[0])[2].partition(marks(name)[1])[0]) == text

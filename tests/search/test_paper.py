@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.paper import PAGE, fresh, main
+from benchmarks.pages import marks
+from benchmarks.paper import fresh, main
 from benchmarks.paper_cases import SIZES, VIRTUAL, Case, cases, of_size
 from benchmarks.paper_measure import MEASURES, graph_of, point
 from benchmarks.paper_reference import FIGURES
-from benchmarks.paper_table import BEGIN, END, page
+from benchmarks.paper_table import tables
 
 CASES = [
     Case("point", "vgg19", "paper_hetero", 32),
@@ -70,26 +71,24 @@ def test_models_are_the_papers() -> None:
         assert parameters / 2**20 == pytest.approx(millions, rel=0.015), model
 
 
-def test_rows_come_into_the_page() -> None:
+def test_rows_become_tables() -> None:
     rows = [{"name": c.name, **asdict(c), "found": found(c.name)} for c in CASES]
-    made = page(f"before\n{BEGIN}\nold\n{END}\nafter\n", rows)
-    assert made.startswith(f"before\n{BEGIN}\n") and made.endswith(f"{END}\nafter\n") and "old" not in made
+    made = tables(rows)
     assert "a plan is above a baseline at 0" in made and re.search(r"\| VGG19, 32 \| 0\.401 \|", made)
-    assert page(made, rows) == made
     worse = [{**r, "found": {**r["found"], "plan_s": 9.0, "best_s": 9.0}} for r in rows]
-    assert "a plan is above a baseline at 4" in page(made, worse)
+    assert "a plan is above a baseline at 4" in tables(worse)
 
 
 def test_the_script_fails_where_a_point_loses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines, text, case = tmp_path / "rows.jsonl", tmp_path / "page.md", CASES[0]
-    text.write_text(f"{BEGIN}\n{END}\n")
+    text.write_text("\n".join(marks("paper")))
 
     def status(**instead: Any) -> int:
         row = {"name": case.name, **asdict(case), "found": {**found(case.name), **instead}}
         lines.write_text(json.dumps(row) + "\n")
         return main(["--table", "--lines", str(lines), "--page", str(text)])
 
-    assert status() == 0 and not capsys.readouterr().err
+    assert status() == 0 and not capsys.readouterr().err and "| 0.401 |" in text.read_text()
     assert status(plan_s=0.41) == 1 and "DP-CP takes 3.27 times as long, the paper has 3.45" in capsys.readouterr().err
     assert status(plan_s=0.9) == 1 and "above tensor_parallel's 0.88" in capsys.readouterr().err
     assert status(baselines={}) == 1 and "no baseline was priced" in capsys.readouterr().err
@@ -105,5 +104,3 @@ def test_cases_have_names_of_their_own() -> None:
     every = list(cases())
     assert len({c.name for c in every}) == len(every) and {c.kind for c in every} == set(MEASURES)
     assert replace(every[0], number=2).name != every[0].name
-    text = PAGE.read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1

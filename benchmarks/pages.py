@@ -1,0 +1,30 @@
+"""Pages whose tables a benchmark makes anew: what stands between its two marks is its own, the rest is written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.apart import ROOT
+from hapdsl.lang.files import write_file
+
+PERFORMANCE = ROOT / "docs" / "performance.md"
+
+
+def marks(name: str) -> tuple[str, str]:
+    """The lines around what `python -m benchmarks.NAME` writes."""
+    return f"<!-- benchmarks.{name}: begin -->", f"<!-- benchmarks.{name}: end -->"
+
+
+def filled(old: str, name: str, made: str) -> str:
+    """A page's text with `made` between the marks. Raises ValueError where these are missing."""
+    begin, end = marks(name)
+    head, found, rest = old.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"the page has no {begin} … {end}")
+    return f"{head}{begin}\n\n{made.strip()}\n\n{end}{tail}"
+
+
+def fill(page: Path, name: str, made: str) -> None:
+    """Write `made` between the marks of a file. Raises ValueError where these are missing."""
+    write_file(page, filled(page.read_text(encoding="utf-8"), name, made))
