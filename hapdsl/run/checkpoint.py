@@ -48,10 +48,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Copy:
-    """A tensor as one value of the program held it. Of partial sums (`sums`) the pieces are to be added."""
+    """A tensor as one value of the program held it: nothing is loaded as partial sums (HAP551), so pieces lie side by side."""
 
     value: str
-    sums: bool
     pieces: tuple[Piece, ...]
 
 
@@ -280,7 +279,6 @@ def _saved(name: str, d: dict[str, Any]) -> Saved:
     copies = tuple(
         Copy(
             str(c["value"]),
-            bool(c["sums"]),
             tuple(
                 Piece(_count(p["rank"]), tuple(map(_count, p["offsets"])), tuple(map(_count, p["lengths"])))
                 for p in c["pieces"]

@@ -14,9 +14,9 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.near import closest
 from hapdsl.lang.nodes import Span
-from hapdsl.run.checkpoint import Checkpoint, Copy, Piece, Saved, file_name, torn
+from hapdsl.run.checkpoint import Checkpoint, Piece, Saved, file_name, torn
 from hapdsl.run.context import DTYPES, Range, Ranges
-from hapdsl.run.pieces import keeps_partial, overlap, ranges, sizes, slices, volume
+from hapdsl.run.pieces import overlap, ranges, sizes, slices, volume
 from hapdsl.theory.dtypes import FLOATS, INTS
 
 
@@ -64,11 +64,9 @@ class Source:
         """
         saved = self.checkpoint.manifest.tensors[value.tensor]
         here = ranges(program, value, device)
-        exact = self._exact(saved, program, value, device, here)
+        exact = self._exact(saved, value, here)
         if exact is not None:
             return self._file(exact.rank).tensor(str(value), sizes(here), saved.dtype).to(dtype, copy=True)
-        if not keeps_partial(program, value, device):
-            return torch.zeros(sizes(here), dtype=dtype)
         return self.gather(saved, here).to(dtype)
 
     def whole(self, name: str) -> Tensor:
@@ -87,41 +85,21 @@ class Source:
             if common is None:
                 continue
             part = self._file(piece.rank).tensor(copy.value, piece.lengths, saved.dtype)[slices(common, there)]
-            target = made[slices(common, here)]
-            target.copy_(target + part if copy.sums else part)
+            made[slices(common, here)].copy_(part)
             filled += volume(common)
-        wanted = volume(here)
-        if filled % wanted if copy.sums and wanted else filled != wanted:
+        if filled != volume(here):
             raise torn(self.checkpoint.folder / "manifest.json", f"the pieces of '{saved.name}' don't make it up")
         return made
 
-    def _exact(self, saved: Saved, program: Program, value: Value, device: int, here: Ranges) -> Piece | None:
-        """The piece that holds just what this device wants; of partial sums its own, so that the program must be on the same devices."""
-        copy = next((c for c in saved.copies if c.value == str(value)), None)
-        if copy is None:
-            return None
-        alike = [p for p in copy.pieces if _ranges(saved, p) == here]
-        if copy.sums:
-            same = _units(self.checkpoint, saved, copy, program, value)
-            return next((p for p in alike if p.rank == device), None) if same else None
-        return alike[0] if alike else None
+    def _exact(self, saved: Saved, value: Value, here: Ranges) -> Piece | None:
+        """The piece of this very value that holds just what a device wants."""
+        pieces = (p for c in saved.copies if c.value == str(value) for p in c.pieces)
+        return next((p for p in pieces if _ranges(saved, p) == here), None)
 
     def _file(self, rank: int) -> _File:
         if rank not in self._open:
             self._open[rank] = _File(self.checkpoint, rank)
         return self._open[rank]
-
-
-def _units(checkpoint: Checkpoint, saved: Saved, copy: Copy, program: Program, value: Value) -> bool:
-    """Do all devices have the partial sums that they had?"""
-    from hapdsl.run.checkpoint_write import pieces
-
-    same_mesh = [size for _, size in checkpoint.manifest.mesh] == [size for _, size in program.layout.mesh]
-    return (
-        same_mesh
-        and all(_ranges(saved, p) == ranges(program, value, p.rank) for p in copy.pieces)
-        and len(copy.pieces) == len(pieces(program, [value])[value])
-    )
 
 
 def _ranges(saved: Saved, piece: Piece) -> Ranges:

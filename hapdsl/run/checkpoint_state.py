@@ -152,7 +152,7 @@ def write_whole(
     for name, tensor in values.items():
         piece = Piece(0, (0,) * tensor.dim(), tuple(tensor.shape))
         pieces = (piece,) if tensor.numel() else ()
-        copy = Copy(f"{name}@R", False, pieces)
+        copy = Copy(f"{name}@R", pieces)
         tensors[name] = Saved(name, graph.tensors[name].kind, names[tensor.dtype], tuple(tensor.shape), (copy,))
     partial = folder.with_name(f".{folder.name}.partial")
     try:

@@ -51,13 +51,11 @@ def pieces(program: Program, held: Iterable[Value]) -> dict[Value, tuple[Piece, 
     load = [0] * layout.devices
     found: dict[Value, tuple[Piece, ...]] = {}
     for value in held:
-        sums = [a for a, p in enumerate(value.placement) if p.kind == "P"]
         same: dict[tuple[object, ...], list[int]] = {}
-        for device, coordinate in enumerate(layout.coordinates):
+        for device in range(layout.devices):
             here = ranges(program, value, device)
             if all(r.length for r in here):
-                key = (tuple((r.offset, r.length) for r in here), tuple(int(coordinate[a]) for a in sums))
-                same.setdefault(key, []).append(device)
+                same.setdefault(tuple((r.offset, r.length) for r in here), []).append(device)
         own = []
         for holders in same.values():
             writer = min(holders, key=lambda d: (load[d], d))
@@ -85,8 +83,7 @@ class Writer:
         names = {d: n for n, d in DTYPES.items()}
         copies: dict[str, list[Copy]] = {}
         for value, own in self.pieces.items():
-            sums = any(p.kind == "P" for p in value.placement)
-            copies.setdefault(value.tensor, []).append(Copy(str(value), sums, own))
+            copies.setdefault(value.tensor, []).append(Copy(str(value), own))
         dtypes = {value.tensor: names[dtype] for value, dtype in held.items()}
         declared = program.graph.tensors
         self.tensors = {

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from hapdsl.graph.program import Value
 from hapdsl.run.data import Feed, Wanted
 from hapdsl.run.distributed import Fed, Rank
-from hapdsl.run.pieces import Slices, keeps_partial, ranges, slices
+from hapdsl.run.pieces import Slices, ranges, slices
 
 Local = dict[Value, list[torch.Tensor]]
 
@@ -27,7 +27,6 @@ class Shares(Dataset[Local]):
         graph, program = rank.program.graph, rank.program
         self.feed = feed
         self.dtypes = {v: rank.lowered.dtypes[graph.tensors[v.tensor].dtype] for v in rank.lowered.fed}
-        self.zeros = {v for v in rank.lowered.fed if not keeps_partial(program, v, rank.rank)}
         self.wanted: Wanted = {}
         for value in rank.lowered.fed:
             own = slices(ranges(program, value, rank.rank))
@@ -51,8 +50,7 @@ class Shares(Dataset[Local]):
         parts = self.feed.parts(step, self.wanted)
         made: Local = {}
         for (value, _), part in parts.items():
-            part = part.to(self.dtypes[value])
-            made.setdefault(value, []).append(torch.zeros_like(part) if value in self.zeros else part)
+            made.setdefault(value, []).append(part.to(self.dtypes[value]))
         return made
 
 
