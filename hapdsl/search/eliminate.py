@@ -7,20 +7,28 @@ the messages are an exact cost-to-go for a search that assigns the variables in 
 Two things make it fast on deep models. Equal buckets (the same tables in the same relative position) are computed
 once. And every message is stored with its minimum taken out, so that along a chain of equal layers, where the
 messages grow by a constant per layer, they soon repeat and are found again too.
+
+Some variables stand beside all layers: whether a kind of message is sent at all, how a shared weight is held. Along a chain messages
+grow by a constant for each of *their* values, and never repeat. So the minimum is taken out for each value of such *hubs*
+by itself: a message M(x, h) is m(h) + M'(x, h) with m(h) the least over x, M' repeats, and m(h), a table over hubs alone, goes to the
+bucket that removes the first of them. That is the same sum in other places, so every minimum is what it was.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hapdsl.search.factors import Array, FactorGraph, TableStore
+from hapdsl.search.removal import Order, width
+from hapdsl.search.removal import order as greedy
 
 # A bucket of more cells than this is minimised one value of its variable at a time, so many cells of its message at a time:
 # beside the message hardly any memory is needed.
@@ -36,89 +44,8 @@ class TooWide(Exception):
         self.total = total
 
 
+HUB = 48  # factors; a variable that stands in so many is beside many layers
 MAX_CELLS = 5e7  # of one table; beyond it elimination is refused
-WIDE = 1e7  # cells of all tables from which it is worth trying more orders
-
-
-class Order(NamedTuple):
-    """An elimination order and its width: cells of the largest bucket and of all buckets (without reuse)."""
-
-    variables: tuple[int, ...]
-    peak: int
-    total: int
-
-
-def _adjacency(graph: FactorGraph) -> list[set[int]]:
-    neighbours: list[set[int]] = [set() for _ in graph.sizes]
-    for scope in {frozenset(scope) for scope in (*graph.scopes, *graph.priced_scopes)}:
-        for v in scope:
-            neighbours[v] |= scope
-    for v, others in enumerate(neighbours):
-        others.discard(v)
-    return neighbours
-
-
-def order(graph: FactorGraph, blocks: Sequence[int] | None = None, last: Collection[int] = ()) -> Order:
-    """Greedy: next comes the variable whose bucket is smallest; equal ones by number. Makes no table.
-
-    With `blocks` (a number per variable), block after block, greedily within each. Variables that are `last` come in the end, and until
-    then count for nothing: those that stand beside many others widen every bucket alike, so what they add doesn't tell buckets apart.
-    """
-    block = list(blocks) if blocks is not None else [0] * len(graph.sizes)
-    neighbours = _adjacency(graph)
-    sizes = graph.sizes.copy()
-    for v in last:
-        block[v], sizes[v] = len(graph.sizes), 1
-
-    current = [size * math.prod(map(sizes.__getitem__, neighbours[v])) for v, size in enumerate(sizes)]
-    heap = [(block[v], c, v) for v, c in enumerate(current)]
-    heapq.heapify(heap)
-    done = [False] * len(sizes)
-    variables: list[int] = []
-    peak = total = 0
-    while heap:
-        _, c, v = heapq.heappop(heap)
-        if done[v] or c != current[v]:  # an entry that a later one replaced
-            continue
-        done[v] = True
-        variables.append(v)
-        peak, total = max(peak, c), total + c
-        around = neighbours[v]
-        for u in around:
-            added = around - neighbours[u]
-            added.discard(u)
-            neighbours[u] |= added
-            neighbours[u].discard(v)
-            new = current[u] // sizes[v] * math.prod(map(sizes.__getitem__, added))
-            if new != current[u]:
-                current[u] = new
-                heapq.heappush(heap, (block[u], new, u))
-        neighbours[v] = set()
-    return width(graph, variables) if last else Order(tuple(variables), peak, total)
-
-
-def narrowest(graph: FactorGraph, blocks: Sequence[int], last: Collection[int] = ()) -> Order:
-    """Of the greedy order and that by blocks the narrower one; where both are WIDE also those with some variables in the end."""
-    found = [order(graph), order(graph, blocks)]
-    if last and min(o.total for o in found) > WIDE:
-        found += [order(graph, last=last), order(graph, blocks, last)]
-    return min(found, key=lambda o: (o.peak, o.total))
-
-
-def width(graph: FactorGraph, variables: Sequence[int]) -> Order:
-    """The given order with its width. ValueError unless it names every variable once."""
-    if sorted(variables) != list(range(len(graph.sizes))):
-        raise ValueError("an elimination order names every variable once")
-    neighbours = _adjacency(graph)
-    peak = total = 0
-    for v in variables:
-        around = neighbours[v]
-        cells = graph.sizes[v] * math.prod(graph.sizes[u] for u in around)
-        peak, total = max(peak, cells), total + cells
-        for u in around:
-            neighbours[u] |= around
-            neighbours[u] -= {u, v}
-    return Order(tuple(variables), peak, total)
 
 
 class _Part(NamedTuple):
@@ -137,8 +64,10 @@ class Kernel:
     number: int
     shape: tuple[int, ...]
     parts: tuple[_Part, ...]
-    message: int = -1  # number of the message's table, its minimum taken out
+    message: int = -1  # number of the message's table, its minimum (for each value of the hubs) taken out
     constant: float = 0.0  # that minimum; inf where nothing is allowed
+    # Number of what was taken out for each value of the hubs, a table that broadcasts against the message; -1 where no hub is among the others.
+    apart: int = -1
 
     def vector(self, others: tuple[int, ...]) -> Array:
         """The sum for every value of v, the others being fixed. Shape `(size of v,)`."""
@@ -271,6 +200,11 @@ class Elimination:
         """Of its tables."""
         return sum(table.nbytes for table in self.store.tables)
 
+    def least(self, kernel: Kernel) -> Array:
+        """The minimum of a kernel's sum over its variable, but for a constant; shape the sizes of the others."""
+        tables = self.store.tables
+        return tables[kernel.message] if kernel.apart < 0 else tables[kernel.message] + tables[kernel.apart]
+
     def best(self) -> tuple[int, ...]:
         """A cheapest assignment; of equal values the lowest. ValueError where nothing is allowed.
 
@@ -296,16 +230,17 @@ def eliminate(
     max_cells: float = MAX_CELLS,
     max_total: float = 5e9,
     memo: bool = True,
+    hub: int = HUB,
 ) -> Elimination:
     """Minimise the graph exactly.
 
     `prices` are the weights of the priced components; `order` defaults to the greedy one. Raises TooWide, before any
     table is made, where the largest bucket has more than `max_cells` cells or all buckets together more than
-    `max_total`. `memo=False` computes every bucket anew (a test compares).
+    `max_total`. `memo=False` computes every bucket anew (a test compares). Variables that stand in `hub` factors or more are hubs.
     """
     weights = graph.checked_prices(prices)
     if order is None:
-        order = _greedy(graph)
+        order = greedy(graph)
     elif not isinstance(order, Order):
         order = width(graph, order)
     if order.peak > max_cells or order.total > max_total:
@@ -333,10 +268,16 @@ def eliminate(
             else:
                 constants.append(float(store.tables[numbers[table_id]]))
 
+    uses = Counter(chain.from_iterable((*graph.scopes, *graph.priced_scopes)))
+    hubs = {v for v, times in uses.items() if times >= hub}
+    apart: dict[int, Counter[tuple[tuple[int, ...], int]]] = {v: Counter() for v in hubs}
     kernels: dict[tuple[object, ...], Kernel] = {}
     computed = 0
     buckets: list[Bucket] = []
     for index, v in enumerate(order.variables):
+        if v in apart:
+            for scope, table in _added(apart.pop(v), store):
+                waiting[index].append((store.intern(table, fresh=True), scope, -1))
         # The order of parts, and through it the numbering of the other axes, depends on content first: so equal
         # buckets get equal keys wherever they are.
         entries = sorted(waiting[index], key=lambda e: (e[0], e[1].index(v), e[1]))
@@ -348,12 +289,16 @@ def eliminate(
         others = tuple(axis)[1:]
         shape = tuple(graph.sizes[u] for u in axis)
         relative = tuple((number, tuple(axis[u] for u in scope), source >= 0) for number, scope, source in entries)
-        key = (shape[0], relative)
+        beside = tuple(a for a, u in enumerate(others) if u in hubs) if hubs else ()
+        key = (shape[0], relative, beside)
         kernel = kernels.get(key)
         if kernel is None or not memo:
             computed += 1
-            kernel = _kernel(kernel.number if kernel else len(kernels), shape, relative, store)
+            kernel = _kernel(kernel.number if kernel else len(kernels), shape, relative, beside, store)
             kernels[key] = kernel
+        if kernel.apart >= 0:
+            scope = tuple(others[a] for a in beside)
+            apart[min(scope, key=position.__getitem__)][scope, kernel.apart] += 1
         buckets.append(Bucket(v, others, kernel, tuple((i, e[2]) for i, e in enumerate(entries) if e[2] >= 0)))
         constants.append(kernel.constant)
         if others:
@@ -362,12 +307,27 @@ def eliminate(
     return Elimination(graph, weights, order, buckets, store, bound, computed)
 
 
-_greedy = order  # `eliminate` has a parameter of that name
+def _added(
+    tables: Mapping[tuple[tuple[int, ...], int], int], store: TableStore
+) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """The sum, scope by scope, of tables over hubs: (scope, number) by how often."""
+    sums: dict[tuple[int, ...], Array] = {}
+    for (scope, number), times in tables.items():
+        ascending = tuple(sorted(scope))
+        table = np.squeeze(store.tables[number])  # no variable of a scope has one value only
+        table = times * table.transpose([scope.index(v) for v in ascending])
+        sums[ascending] = sums[ascending] + table if ascending in sums else table
+    yield from sums.items()
 
 
 def _kernel(
-    number: int, shape: tuple[int, ...], relative: tuple[tuple[int, tuple[int, ...], bool], ...], store: TableStore
+    number: int,
+    shape: tuple[int, ...],
+    relative: tuple[tuple[int, tuple[int, ...], bool], ...],
+    beside: tuple[int, ...],
+    store: TableStore,
 ) -> Kernel:
+    """`beside` are the axes of the message that belong to hubs."""
     parts = []
     for table_id, axes, message in relative:
         table = store.tables[table_id]
@@ -381,5 +341,13 @@ def _kernel(
     if math.isfinite(kernel.constant):
         message_table = np.asarray(message_table)
         message_table -= kernel.constant
+        if beside:
+            least = message_table.min(
+                axis=tuple(a for a in range(message_table.ndim) if a not in beside), keepdims=True
+            )
+            kernel.apart = store.intern(least)
+            # A value of the hubs that allows nothing says so in that table.
+            message_table -= np.where(np.isinf(least), 0.0, least)
+            message_table[np.broadcast_to(np.isinf(least), message_table.shape)] = 0.0
     kernel.message = store.intern(message_table, fresh=True)
     return kernel

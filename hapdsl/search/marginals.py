@@ -121,7 +121,7 @@ class Marginals:
         return self._below[key]
 
     def _without(self, belief: Array, child: Bucket) -> Array:
-        message = self.elimination.store.tables[child.kernel.message]
+        message = self.elimination.least(child.kernel)
         found = np.full(belief.shape, np.inf)
         np.subtract(belief, message, out=found, where=np.isfinite(belief))
         found -= found.min()

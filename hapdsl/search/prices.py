@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 
-from hapdsl.search.eliminate import MAX_CELLS, Elimination, Order, eliminate, order
+from hapdsl.search.eliminate import MAX_CELLS, Elimination, eliminate
 from hapdsl.search.factors import Array, Assignment, FactorGraph
+from hapdsl.search.removal import Order, order
 
 # Minimises the graph under prices: a proven lower bound, and a (nearly) cheapest assignment, None where there is none.
 Solve = Callable[[Array], tuple[float, Assignment | None]]

@@ -16,12 +16,12 @@ import numpy as np
 from hapdsl.cost.numbers import Numbers
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.carry import AGAIN, KEPT, MADE_AGAIN, NEVER, RECOMPUTED, again, is_late
-from hapdsl.search.eliminate import Order, narrowest, width
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.flags import Need, needs, unless_sent
 from hapdsl.search.messages import Buckets
 from hapdsl.search.moves import Gives, Move, moves
 from hapdsl.search.offers import Offer, feasible, offers, provides
+from hapdsl.search.removal import Order, narrowest, width
 from hapdsl.search.restriction import NOTHING, Restriction, Wish
 from hapdsl.theory.placements import Placement, R, S
 from hapdsl.theory.rules import Rule

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hapdsl.search.eliminate as eliminate_module
-from hapdsl.search.eliminate import TooWide, eliminate, narrowest, order, width
+from hapdsl.search.eliminate import TooWide, eliminate
+from hapdsl.search.enumeration import KBest
 from hapdsl.search.factors import FactorGraph, TableStore, Variable
+from hapdsl.search.removal import narrowest, order, width
 
 from .conftest import min_marginals
 
@@ -134,6 +136,60 @@ def test_reuse_changes_nothing(different: bool) -> None:
 def test_equal_layers_are_solved_once() -> None:
     """However deep, the number of buckets that are computed stays: messages are kept without their minimum."""
     assert eliminate(layered(400)).kernels == eliminate(layered(100)).kernels <= 40
+
+
+def beside_all(layers: int) -> FactorGraph:
+    """Equal layers in a chain, and two variables that every layer looks at: each of their values costs a layer something else."""
+    graph = layered(layers)
+    rng = np.random.default_rng(1)
+    flag, held = graph.variable("flag", 2), graph.variable("held", 3)
+    first = np.where(rng.random((2, 5)) < 0.3, np.inf, 0.02 * rng.random((2, 5)))
+    both = rng.random((2, 3, 5))
+    for layer in range(layers):
+        graph.factor((flag, 3 * layer), first)
+        graph.factor((flag, held, 3 * layer + 1), both)
+    graph.factor((flag,), [0.0, 0.3])
+    return graph
+
+
+def test_equal_layers_beside_a_hub_are_solved_once() -> None:
+    """Messages that grow by another constant for each value of a hub repeat, too; without hubs every layer is computed."""
+    few, many = eliminate(beside_all(100)), eliminate(beside_all(400))
+    assert few.kernels == many.kernels <= 60
+    assert eliminate(beside_all(100), hub=10**6).kernels > 100
+    graph = beside_all(60)
+    alone = [eliminate(fixed(graph, flag, held)).bound for flag in range(2) for held in range(3)]
+    solved = eliminate(graph)
+    assert solved.bound == pytest.approx(min(alone), rel=1e-12)
+    assert graph.cost(solved.best()) == pytest.approx(solved.bound, rel=1e-12)
+    np.testing.assert_allclose(
+        min_marginals(solved)[graph.names.index("held")], np.reshape(alone, (2, 3)).min(axis=0), rtol=1e-10
+    )
+
+
+def fixed(graph: FactorGraph, flag: int, held: int) -> FactorGraph:
+    """The graph of `beside_all` with both hubs fixed."""
+    other = graph.copy()
+    for name, value in (("flag", flag), ("held", held)):
+        v = other.names.index(name)
+        other.factor((v,), [0.0 if k == value else np.inf for k in range(other.sizes[v])])
+    return other
+
+
+@pytest.mark.parametrize("hub", [1, 3])
+def test_hubs_change_no_answer(random_graph, brute_force, hub: int) -> None:
+    """On graphs of all sorts, with many variables as hubs: bound, minimiser, min-marginals and the enumeration by cost."""
+    for seed in range(20):
+        graph = random_graph(seed, components=2, forbidden=0.45 if seed % 5 == 0 else 0.15, ties=seed % 3 == 0)
+        prices = np.array([0.25, 1.5])
+        ranked = brute_force(graph, prices)
+        solved = eliminate(graph, prices, hub=hub)
+        assert solved.bound == pytest.approx(ranked[0][0] if ranked else math.inf, rel=1e-12, abs=1e-12)
+        for v, expected in enumerate(marginals_by_force(graph, ranked)):
+            np.testing.assert_allclose(min_marginals(solved)[v], expected, rtol=1e-10, atol=1e-10)
+        listed = list(itertools.islice(KBest(solved), 20))
+        np.testing.assert_allclose([c for c, _ in listed], [c for c, _ in ranked[:20]], rtol=1e-10, atol=1e-10)
+        assert all(graph.cost(a, prices) == pytest.approx(c, rel=1e-10, abs=1e-10) for c, a in listed)
 
 
 def test_width_is_known_beforehand() -> None:

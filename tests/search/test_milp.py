@@ -8,10 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from hapdsl.search.eliminate import TooWide, eliminate, order
+from hapdsl.search.eliminate import TooWide, eliminate
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.milp import by_milp, solve_milp
 from hapdsl.search.prices import cutting_planes
+from hapdsl.search.removal import order
 
 
 @pytest.mark.parametrize("components", [0, 3])

@@ -12,8 +12,9 @@ import pytest
 from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.search.eliminate import eliminate, order
+from hapdsl.search.eliminate import eliminate
 from hapdsl.search.messages import SHARED
+from hapdsl.search.removal import order
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of, proportional
 from hapdsl.search.space import Space

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hapdsl.search.eliminate import eliminate, order
+from hapdsl.search.eliminate import eliminate
 from hapdsl.search.milp import solve_milp
+from hapdsl.search.removal import order
 
 from .small import CLUSTERS, Tried, cluster, cuts, training
 
