@@ -23,7 +23,8 @@ _Entry = TypeVar("_Entry")
 @dataclass(frozen=True, slots=True)
 class Device:
     """One device. `flops` maps a dtype to FLOP/s ("f32" is always there); `memory` is in bytes, `bandwidth`
-    in bytes/s to that memory, `launch` in seconds per kernel.
+    in bytes/s to that memory, `launch` in seconds per kernel. `interference` is the part of a message's time for which the device can't
+    compute beside it: 0 where something else moves the bytes, 1 where its processor has to do nothing but that.
 
     `efficiency` says what part of these peaks operators reach: of an operator ("matmul"), of one in a dtype ("matmul.f16"), and,
     where it says nothing of an operator, "compute" of the speed and "memory" of the bandwidth. `curves` are what was measured of operators.
@@ -37,6 +38,7 @@ class Device:
     launch: float = 0.0
     efficiency: Mapping[str, float] = field(default_factory=dict)
     curves: Mapping[str, OpCurve] = field(default_factory=dict)
+    interference: float = 0.0
 
     def reach(self, op: str, dtype: str) -> tuple[float, float]:
         """(FLOP/s, bytes/s) that an operator comes to at best."""
@@ -126,6 +128,7 @@ def _together(devices: Sequence[Device], name: str) -> Device:
         min(d.memory for d in devices),
         sum(d.bandwidth for d in devices),
         max(d.launch for d in devices),
+        interference=max(d.interference for d in devices),
     )
 
 
@@ -201,7 +204,15 @@ class Cluster:
             mates = sorted(self.devices[m].kind for m in node.devices)
             speeds = tuple(sorted(device.flops.items()))
             measured = (*sorted(device.efficiency.items()), *sorted(device.curves))
-            hardware = (device.kind, speeds, device.memory, device.bandwidth, device.launch, measured)
+            hardware = (
+                device.kind,
+                speeds,
+                device.memory,
+                device.bandwidth,
+                device.launch,
+                device.interference,
+                measured,
+            )
             found.setdefault((*hardware, tuple(mates), node.link, node.uplink), []).append(d)
         return list(found.values())
 
@@ -249,6 +260,11 @@ class Cluster:
     def launches(self) -> Floats:
         """Seconds per kernel launch, float array [devices]."""
         return np.array([d.launch for d in self.devices])
+
+    @cached_property
+    def interferences(self) -> Floats:
+        """The part of a message's time for which each device can't compute beside it, float array [devices]."""
+        return np.array([d.interference for d in self.devices])
 
     @cached_property
     def memories(self) -> Floats:

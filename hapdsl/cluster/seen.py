@@ -46,7 +46,8 @@ class LinkSample:
 
 @dataclass(frozen=True)
 class Figures:
-    """One number per device: "copies" are bytes/s read and written while a large tensor is copied, "launches" seconds per kernel."""
+    """One number per device: "copies" are bytes/s read and written while a large tensor is copied, "launches" seconds per kernel,
+    "interference" parts of a message's time for which computing beside it takes longer."""
 
     name: str
     values: tuple[float, ...]

@@ -129,7 +129,9 @@ def new_in(found: Report, report: Report) -> list[Diagnostic]:
 
 def _device(device: nodes.Device, report: Report) -> Device | None:
     what = f"device '{device.name}'"
-    given = known(device.settings, ("compute", "memory", "bandwidth", "launch", "efficiency"), what, report)
+    given = known(
+        device.settings, ("compute", "memory", "bandwidth", "launch", "efficiency", "interference"), what, report
+    )
     compute = required(given, "compute", what, device.span, report)
     flops = _speeds(compute, what, report) if compute else None
     sizes: dict[str, float | None] = {"launch": 0.0}
@@ -139,10 +141,25 @@ def _device(device: nodes.Device, report: Report) -> Device | None:
     if "launch" in given:
         sizes["launch"] = amount("launch", given["launch"].value, what, given["launch"].span, report)
     efficiency = _parts(given["efficiency"], what, report) if "efficiency" in given else {}
+    interference = _part(given["interference"], what, report) if "interference" in given else 0.0
     memory, bandwidth, launch = sizes["memory"], sizes["bandwidth"], sizes["launch"]
-    if flops is None or memory is None or bandwidth is None or launch is None or efficiency is None:
+    if flops is None or memory is None or bandwidth is None or launch is None:
         return None
-    return Device(device.name, device.name, flops, memory, bandwidth, launch, efficiency)
+    if efficiency is None or interference is None:
+        return None
+    return Device(device.name, device.name, flops, memory, bandwidth, launch, efficiency, interference=interference)
+
+
+def _part(setting: nodes.Setting, what: str, report: Report) -> float | None:
+    """`interference = 0.3`: from 0 to 1. Reports HAP407 no plain number, HAP408 out of range."""
+    example = "write, say, interference = 0.3: of a message's time, the part in which nothing is computed beside it"
+    if not isinstance(setting.value, nodes.Number):
+        report.add("HAP407", f"{what}: interference must be a plain number", setting.span, example)
+    elif not 0 <= setting.value.value <= 1:
+        report.add("HAP408", f"{what}: interference is out of range, expected 0 to 1", setting.span, example)
+    else:
+        return float(setting.value.value)
+    return None
 
 
 def _parts(setting: nodes.Setting, what: str, report: Report) -> dict[str, float] | None:

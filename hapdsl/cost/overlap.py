@@ -1,11 +1,12 @@
 """The overlapped total: an event simulation with a compute and a communication stream per device.
 
 Both streams of a device take instructions in program order. A compute instruction starts when its stream is free and
-its inputs are there; a collective when that holds on every device of its group. Loads and local conversions take no
-time and no stream. Nothing slows anything down by running beside it.
+its inputs are there; a collective when every device of its group has computed whatever stands before it, and its stream is free: that
+is how torch.distributed launches them, on CPUs by the thread that computes, on GPUs behind what was launched before. Loads and local
+conversions take no time and no stream. While a message is on its way, its devices compute as much slower as their `interference` says.
 
-Every instruction starts no later than in the synchronous reading, where all wait for each other at each collective;
-so the overlapped total is never above the synchronous one.
+Every instruction starts no later than in the synchronous reading, where all wait for each other at each collective, and
+nothing is done slower than if computing stood still as long as a message lasts; so the overlapped total is never above the synchronous one.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def simulate(lines: Sequence[Line], pricer: Pricer) -> tuple[Floats, Floats]:
-    """(starts, ends) in seconds, float arrays [instructions, devices]."""
-    return simulated(Columns(lines, pricer))
+def simulate(lines: Sequence[Line], pricer: Pricer, early: bool = False) -> tuple[Floats, Floats]:
+    """(starts, ends) in seconds, float arrays [instructions, devices].
+
+    `early`: as if a collective could start as soon as its operands are there, wherever it stands behind them. Never later than in the program's
+    order; an order that puts each collective right behind its operands comes as near to it as the rest allows.
+    """
+    return simulated(Columns(lines, pricer), early)
 
 
-def simulated(columns: Columns) -> tuple[Floats, Floats]:
+def simulated(columns: Columns, early: bool = False) -> tuple[Floats, Floats]:
     """The same of a program in columns.
 
     A compute stream goes on without a gap but where an instruction reads what comes from elsewhere, and of those that read it only the first
@@ -47,6 +52,7 @@ def simulated(columns: Columns) -> tuple[Floats, Floats]:
     work, done = seconds[stream], 0
     begun, ended = np.empty_like(work), np.empty_like(work)
     compute_free = comm_free = np.zeros(devices)
+    beside = Beside(columns.pricer.cluster.interferences)
     first_read = np.searchsorted(columns.readers, np.arange(n + 1)).tolist()
 
     def ready(k: int) -> Floats:
@@ -58,7 +64,7 @@ def simulated(columns: Columns) -> tuple[Floats, Floats]:
 
     for k, upto in zip(events.tolist(), np.searchsorted(stream, events).tolist(), strict=True):
         if upto > done:
-            compute_free = _run(work, begun, ended, done, upto, compute_free)
+            compute_free = _run(work, begun, ended, done, upto, compute_free, beside)
             ends[stream[done:upto]] = ended[done:upto]
             done = upto
         own = waits.get(k)
@@ -69,10 +75,12 @@ def simulated(columns: Columns) -> tuple[Floats, Floats]:
             starts[k] = ends[k] = ready(k)
         else:
             instruction = columns.lines[k].instruction
-            starts[k] = together(np.maximum(comm_free, ready(k)), columns.pricer.groups(instruction.axis))
+            launched = ready(k) if early else compute_free
+            starts[k] = together(np.maximum(comm_free, launched), columns.pricer.groups(instruction.axis))
             comm_free = ends[k] = starts[k] + seconds[k]
+            beside.sent(starts[k], comm_free)
     if len(stream) > done:
-        _run(work, begun, ended, done, len(stream), compute_free)
+        _run(work, begun, ended, done, len(stream), compute_free, beside)
     starts[stream], ends[stream] = begun, ended
     passed_on = np.flatnonzero(origin != np.arange(n))
     starts[passed_on] = ends[passed_on] = ends[origin[passed_on]]
@@ -108,15 +116,44 @@ def _waits(columns: Columns, makers: Ints) -> dict[int, list[int]]:
     return found
 
 
-def _run(work: Floats, begun: Floats, ended: Floats, first: int, after: int, free: Floats) -> Floats:
+def _run(work: Floats, begun: Floats, ended: Floats, first: int, after: int, free: Floats, beside: Beside) -> Floats:
     """Compute instructions `first` up to `after` one behind the other, from `free` on; returns when the last one ends."""
     own = ended[first:after]
     own[:] = work[first:after]
     own[0] += free
     np.add.accumulate(own, axis=0, out=own)
+    beside.slow(free, own)
     begun[first] = free
     begun[first + 1 : after] = own[:-1]
     return own[-1]
+
+
+class Beside:
+    """Messages that were launched and may still be on their way: how much later computing ends for them.
+
+    A device whose `interference` is c computes 1 - c of what it could for as long as a message of its own lasts (float array [devices]).
+    Messages of a device follow one another, and computing goes forward in time.
+    """
+
+    def __init__(self, interference: Floats) -> None:
+        self.interference = interference
+        self.slows = bool(interference.any())
+        # What computing beside a message takes longer, in terms of what it would take alone.
+        self.rate = interference / np.maximum(1 - interference, 1e-12)
+        self.messages: list[tuple[Floats, Floats]] = []
+
+    def sent(self, start: Floats, end: Floats) -> None:
+        """A message from `start` to `end`, seconds, float arrays [devices]."""
+        if self.slows:
+            self.messages.append((start, end))
+
+    def slow(self, start: Floats, ends: Floats) -> None:
+        """Add to `ends`, float array [..., devices], of computing from `start` on, what messages cost it."""
+        self.messages = [(s, e) for s, e in self.messages if (e > start).any()] if self.messages else self.messages
+        for begin, end in self.messages:
+            first = np.maximum(begin, start)
+            most = self.interference * np.maximum(end - first, 0.0)
+            ends += np.clip((ends - first) * self.rate, 0.0, most)
 
 
 def together(ready: Floats, groups: list[list[int]]) -> Floats:

@@ -27,12 +27,13 @@ from hapdsl.run.groups import Group
 from hapdsl.run.lower import Exchange, lower
 from hapdsl.run.moves import Move
 from hapdsl.run.probes import ESSENTIAL, HEAVY, PRODUCTS, SPEEDS, Probe, ladder
-from hapdsl.run.timing import Timing, every, slowest
+from hapdsl.run.timing import STAGE, Timing, every, slowest
 from hapdsl.theory.library import standard
 from hapdsl.theory.placements import P, R, S
 
 SMALLEST = 1024  # bytes of the smallest message
 LARGEST = 256 * 2**20
+BESIDE = 4 * 2**20  # of one that is sent while something is computed
 TOO_LONG_S = 10.0  # a point that takes longer ends its series
 MOST_PAIRS = 60
 ROOM = 8  # times what a padded message holds: less memory than that is too little to measure it with
@@ -130,6 +131,7 @@ class _Measuring:
         self.device = backend.device()
         self.timing = Timing(self.device, *((0.015, 3) if extent.quick else (0.04, 5)))
         self.groups: dict[str, Group] = {}
+        self.stage: Callable[[], None] | None = None  # what is computed before a message
 
     def points(self) -> list[Point]:
         """Devices, links, then collectives from small to large: breaking off late loses least."""
@@ -139,7 +141,8 @@ class _Measuring:
             *self.operators(),
         ]
         if self.size > 1:
-            found += [*self.pairs(), *sorted(self.collectives(), key=lambda p: p.weight)]
+            found += [*self.pairs(), Point("interference", "interference", 1, self.interference)]
+            found += sorted(self.collectives(), key=lambda p: p.weight)
         return found
 
     def operators(self) -> Iterator[Point]:
@@ -227,7 +230,19 @@ class _Measuring:
     def collective(self, kind: str, method: str, size: int, largest: float | None) -> Sample:
         move, total, most = self.move(kind, method, size, largest)
         local = torch.ones(move.expected[0], device=self.device)
-        return MoveSample(kind, method, total, most, self.timing.together(lambda: move.start([local]).finish()))
+        if self.stage is None:
+            self.stage = self.timing.computing(STAGE * self.timing.batch_s)
+        seconds = self.timing.behind(self.stage, lambda: move.start([local]).finish())
+        return MoveSample(kind, method, total, most, seconds)
+
+    def interference(self) -> Sample:
+        """How much a device computes beside messages of some length."""
+        size = min(self.extent.largest, BESIDE)
+        move, _, _ = self.move("all_reduce", METHODS["all_reduce"][0], size, None)
+        local = torch.ones(move.expected[0], device=self.device)
+        return Figures(
+            "interference", every(self.timing.beside(lambda: move.start([local]), lambda work: work.finish()))
+        )
 
     def move(self, kind: str, method: str, size: int, largest: float | None) -> tuple[Move, float, float]:
         """A collective of one tensor as a program would have it; bytes of the tensor and of its largest share."""

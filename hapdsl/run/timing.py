@@ -1,7 +1,8 @@
 """Seconds of what a rank does again and again: alone, or together with all others.
 
 A batch of calls lasts as long as several periods of whatever slows a process down (a CPU quota lets it run for some milliseconds, then
-stops it), so that what comes out is what a long computation sees; the median over batches counts.
+stops it), so that what comes out is what a long computation sees; the median over batches counts. A message is timed behind computing,
+too: whoever has just computed may have used up its quota, or wake late, and all wait for the last.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import torch
 import torch.distributed as dist
 
 LONG_S = 2.0  # what takes so long needs no repetition
+STAGE = 0.25  # of a batch: what is computed before a message
+LONGER = 3  # times a message: what is computed beside it
+SIDE = 192  # rows and columns of the products that are computed then
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,58 @@ class Timing:
             found.append(seconds / calls)
             spent += seconds
         return statistics.median(found)
+
+    # -- messages and computing -------------------------------------------------------------
+
+    def computing(self, seconds: float) -> Callable[[], None]:
+        """Something to compute that takes this rank so long alone."""
+        a = torch.ones(SIDE, SIDE, device=self.device)
+        out = torch.empty_like(a)
+        calls = max(1, round(seconds / self.alone(lambda k: torch.mm(a, a, out=out))))
+
+        def compute() -> None:
+            for _ in range(calls):
+                torch.mm(a, a, out=out)
+
+        return compute
+
+    def behind(self, compute: Callable[[], None], act: Callable[[], Any]) -> float:
+        """Seconds of `act()` in which all ranks take part, each time behind `compute()`: by how much the slowest rank takes longer than with computing
+        alone. Never less than when nothing is computed."""
+
+        def both(k: int) -> None:
+            compute()
+            act()
+
+        least = self.together(act)
+        if least > LONG_S:
+            return least
+        calls = max(2, round(self.batch_s / (STAGE * self.batch_s + least)))
+        found: list[float] = []
+        for _ in range(self.batches):
+            dist.barrier()
+            alone = slowest(self._batch(lambda k: compute(), calls))
+            dist.barrier()
+            found.append((slowest(self._batch(both, calls)) - alone) / calls)
+        return max(least, statistics.median(found))
+
+    def beside(self, start: Callable[[], Any], finish: Callable[[Any], Any]) -> float:
+        """Of the time a message takes, the part that computing beside it takes longer on this rank, 0 to 1. All ranks take part."""
+        message_s = self.together(lambda: finish(start()))
+        compute = self.computing(LONGER * message_s)
+        found: list[float] = []
+        for _ in range(self.batches):
+            dist.barrier()
+            alone = self._batch(lambda k: compute(), 1)
+            dist.barrier()
+            begun = time.perf_counter()
+            work = start()
+            compute()
+            self.settle()
+            longer = time.perf_counter() - begun - alone
+            finish(work)
+            found.append(longer / message_s)
+        return min(1.0, max(0.0, statistics.median(found)))
 
 
 def every(own: float) -> tuple[float, ...]:

@@ -72,10 +72,11 @@ class Scheduler:
         return self._last[1]
 
     def seconds(self, choice: Choice, objective: str) -> float:
-        """What `hapdsl.cost.evaluate` says of the program of these choices, without making it."""
+        """What `hapdsl.cost.evaluate` says of the program of these choices, without making it; overlapped, with its messages as early as they can be:
+        that is where `hapdsl.search.reorder` puts them."""
         lines = self.lines(choice)
         if objective == "overlap":
-            return float(simulate(lines, self.pricer)[1].max(initial=0.0))
+            return float(simulate(lines, self.pricer, early=True)[1].max(initial=0.0))
         return float(sum(s.seconds for s in stages_of(lines)))
 
     def fits(self, choice: Choice) -> bool:

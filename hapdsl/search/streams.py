@@ -1,6 +1,7 @@
 """An order for the overlapped cost: communication that hides behind compute.
 
-What counts is the order of each stream (compute, communication) by itself, so an order is two sequences. Four list schedules propose
+An order is two sequences, one of each stream (compute, communication): messages stand as early as what they need allows, and in the end
+as late as they start anyway, so that what they make isn't held for longer than it must. Four list schedules propose
 them: each stream takes, of what could start first, what stands first in the program, or what the longest chain of work waits for.
 That prefetches gathers and sends gradients as they appear. The best of the four and the given order is improved on its critical path: what
 waits there for its stream, though its operands are at hand, goes before what it waits for; then any task goes before what stands before it. Cost: a list schedule and a simulation each take
@@ -10,13 +11,14 @@ O(tasks x (devices + what is ready at once)); there are at most WORK / tasks sim
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 
 import numpy as np
 
-from hapdsl.cost.overlap import together
+from hapdsl.cost.overlap import Beside, together
 from hapdsl.search.order import Floats, Tasks
 
 WORK = 60_000  # tasks that are simulated in all, in MOST orders
@@ -41,7 +43,7 @@ def by_streams(tasks: Tasks, most: int = MOST) -> list[int]:
         made = found.run(found.listed(*rank, strict))
         if made.seconds < best.seconds * (1 - LEAST):
             best = made
-    return found.improved(best, floor).order
+    return found.timely(found.improved(best, floor)).order
 
 
 @dataclass(frozen=True)
@@ -83,16 +85,23 @@ class _Search:
         tasks, zero = self.tasks, self.zero
         starts, ends = [zero] * len(tasks), [zero] * len(tasks)
         free = [zero, zero]
+        beside = Beside(tasks.pricer.cluster.interferences)
         for t in order:
             stream = tasks.collective[t]
             start = free[stream]
-            for b in tasks.before[t]:
-                if stream or tasks.collective[b]:
-                    start = np.maximum(start, ends[b])
             if stream:
-                start = together(start, self.groups[t])
+                start = together(np.maximum(start, free[0]), self.groups[t])
+            else:
+                for b in tasks.before[t]:
+                    if tasks.collective[b]:
+                        start = np.maximum(start, ends[b])
+            end = start + tasks.seconds[t]
+            if stream:
+                beside.sent(start, end)
+            else:
+                beside.slow(start, end)
             starts[t] = start
-            free[stream] = ends[t] = start + tasks.seconds[t]
+            free[stream] = ends[t] = end
         return _Run(list(order), starts, ends, float(max(free[0].max(), free[1].max())))
 
     # -- list schedules ----------------------------------------------------------------------
@@ -142,29 +151,78 @@ class _Search:
             or order
         )
 
-    def arrival(self, t: int, ends: list[Floats]) -> Floats:
-        """When the operands of a task are there."""
-        found = self.zero
+    def arrival(self, t: int, ends: list[Floats], free: Floats | None = None) -> Floats:
+        """When the operands of a task are there, and its stream is `free`."""
+        found = self.zero if free is None else free
         for b in self.tasks.before[t]:
             found = np.maximum(found, ends[b])
         return together(found, self.groups[t]) if self.tasks.collective[t] else found
 
     def merged(self, *streams: Sequence[int]) -> list[int] | None:
-        """Two sequences as one, near to the order of the program; None where each would wait for the other."""
-        after, waits, order = self.tasks.after, self.waits.copy(), []
+        """Two sequences as one, messages as early as they can be; None where each would wait for the other."""
+        part, after, waits, order = self.tasks.part, self.tasks.after, self.waits.copy(), []
         compute, messages = (iter(s) for s in streams)
         c, m = next(compute, None), next(messages, None)
         while c is not None or m is not None:
-            if c is not None and not waits[c] and (m is None or waits[m] or c < m):
-                t, c = c, next(compute, None)
-            elif m is not None and not waits[m]:
+            if m is not None and not waits[m] and (c is None or part[m] <= part[c]):
                 t, m = m, next(messages, None)
+            elif c is not None and not waits[c]:
+                t, c = c, next(compute, None)
             else:
                 return None
             order.append(t)
             for a in after[t]:
                 waits[a] -= 1
         return order
+
+    def timely(self, run: _Run) -> _Run:
+        """The same streams, each message where it stands in the program, or earlier if anything would wait for it: as fast, less is held, and layers
+        stay alike."""
+        tasks, zero = self.tasks, self.zero
+        latest = [start + LEAST * run.seconds for start in self.latest_starts(run)]
+        messages = deque(t for t in run.order if tasks.collective[t])
+        ends, free, waits = [zero] * len(tasks), [zero, zero], self.waits.copy()
+        order: list[int] = []
+
+        def put(t: int, stream: int, start: Floats) -> None:
+            free[stream] = ends[t] = start + tasks.seconds[t]
+            order.append(t)
+            for a in tasks.after[t]:
+                waits[a] -= 1
+
+        def launch() -> None:
+            m = messages.popleft()
+            put(m, 1, together(np.maximum(*free), self.groups[m]))
+
+        for c in (t for t in run.order if not tasks.collective[t]):
+            while messages and not waits[messages[0]]:
+                m = messages[0]
+                end = self.arrival(c, ends, free[0]) + tasks.seconds[c]
+                if not (waits[c] or m < c or tasks.part[m] < tasks.part[c] or (end > latest[m]).any()):
+                    break
+                launch()
+            put(c, 0, self.arrival(c, ends, free[0]))
+        while messages:
+            launch()
+        made = self.run(order)
+        return made if made.seconds <= run.seconds * (1 + 2 * LEAST) else run
+
+    def latest_starts(self, run: _Run) -> list[Floats]:
+        """When each task could start without the whole taking longer, in the streams of a run; float arrays [devices]."""
+        tasks = self.tasks
+        free = [np.full_like(self.zero, run.seconds) for _ in range(2)]
+        found = [self.zero] * len(tasks)
+        for t in reversed(run.order):
+            stream = tasks.collective[t]
+            end = free[stream]
+            for a in tasks.after[t]:
+                if stream or tasks.collective[a]:
+                    end = np.minimum(end, found[a])
+            start = end - tasks.seconds[t]
+            if stream:
+                start = -together(-start, self.groups[t])
+            free[stream] = found[t] = start
+        return found
 
     # -- the critical path -------------------------------------------------------------------
 

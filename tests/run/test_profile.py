@@ -86,6 +86,7 @@ def looked_at(lab: Cluster) -> Seen:
     seen.samples += [
         Figures("launches", tuple(d.launch for d in lab.devices)),
         Figures("copies", tuple(d.bandwidth for d in lab.devices)),
+        Figures("interference", (0.0, 0.0, 0.5, 0.7)),
     ]
     for n in (32, 64, 128, 256, 512, 1024):
         flops, moved = 2.0 * n**3, 12.0 * n**2
@@ -123,6 +124,7 @@ def test_a_profile_of_a_known_cluster_prices_like_it() -> None:
     assert [len(n.devices) for n in found.nodes] == [2, 2]
     for mine, own in zip(found.devices, lab.devices, strict=True):
         assert (mine.memory, mine.launch) == (own.memory, pytest.approx(own.launch))
+        assert mine.interference == (0.0 if own.kind == "fast" else 0.6)
         for n in (48, 200, 900):
             wanted = own.launch + 2 * n**3 / own.flops["f32"]
             assert float(mine.curves["matmul"].at(np.array([2.0 * n**3]), np.zeros(1))[0]) == pytest.approx(
@@ -156,9 +158,9 @@ def test_a_small_message_that_was_held_up_makes_no_link_infinite() -> None:
 def test_what_is_missing_is_left_to_formulas() -> None:
     seen = looked_at(build(block(LAB)))
     with pytest.raises(HapError) as stop:
-        describe(Seen(seen.nodes, seen.memory, seen.kinds, seen.samples[:2]), "lab")
+        describe(Seen(seen.nodes, seen.memory, seen.kinds, seen.samples[:3]), "lab")
     assert [d.code for d in stop.value.diagnostics] == ["HAP428"]
-    some = build(describe(Seen(seen.nodes, seen.memory, seen.kinds, seen.samples[:4]), "lab"))
+    some = build(describe(Seen(seen.nodes, seen.memory, seen.kinds, seen.samples[:5]), "lab"))
     assert (len(some), some.measured, set(some.devices[0].curves)) == (4, {}, {"matmul"})
     assert [unpacked(json.loads(json.dumps(packed(s)))) for s in seen.samples] == seen.samples
     assert [word(t) for t in ("NVIDIA H100 80GB", "3 ways", "häp")] == ["NVIDIA_H100_80GB", "c_3_ways", "h_p"]

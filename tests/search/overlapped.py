@@ -1,6 +1,7 @@
 """The least overlapped seconds of a program's instructions in any order, by trying all of them.
 
-Each device has two clocks, for its computing and its messages, and a message moves the latter on all devices together. A state is
+Each device has two clocks, for its computing and its messages, and a message moves the latter on all devices together, from where both of all
+devices have come to. A state is
 what is done; it is kept under several moments (clocks, and when each value that is still read comes up), none of which is behind another in
 everything. Only for one mesh axis, and programs of some ten instructions that take time. It shares nothing with `hapdsl.search.streams`.
 """
@@ -58,8 +59,8 @@ def least(program: Program, pricer: Pricer, most: int = 20_000) -> float | None:
                     start = np.maximum.reduce(
                         [messages if lines[k].is_collective else compute, *(ends[n] for n in needs[k])]
                     )
-                    if lines[k].is_collective:
-                        start = np.full_like(start, start.max())
+                    if lines[k].is_collective:  # launched behind what has been computed until then
+                        start = np.full_like(start, np.maximum(start, compute).max())
                     end = start + seconds[k]
                     after, known = settled(done | {k}, {**ends, k: end})
                     state = (compute, end, known) if lines[k].is_collective else (end, messages, known)

@@ -254,9 +254,9 @@ def test_lines_of_a_sketch_stay_too() -> None:
 # -- what stays where it is ----------------------------------------------------------------
 
 
-def sharded(graph: TrainingGraph, made: Cluster) -> tuple[Program, Pricer]:
-    """Data parallelism with everything sharded (ZeRO)."""
-    tried = Tried(graph, made, cuts(graph, made)["even"], "overlap", data_parallel(graph, True))
+def sharded(graph: TrainingGraph, made: Cluster, zero: bool = True) -> tuple[Program, Pricer]:
+    """Data parallelism with everything sharded (ZeRO), or nothing but the batch."""
+    tried = Tried(graph, made, cuts(graph, made)["even"], "overlap", data_parallel(graph, zero))
     return tried.program(cutting_planes(tried.space.graph).minimisers[0]), tried.space.pricer
 
 
@@ -272,15 +272,18 @@ def test_turns_of_a_batch_stay_apart_from_the_updates() -> None:
         assert {s in ("forward", "backward") for s in own} == {section in ("forward", "backward")}
 
 
-def test_a_longer_text_is_paid_for() -> None:
-    """Data parallelism of six layers: gradients on their way while the backward pass goes on, and layers that are written as one still."""
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_longer_text_is_paid_for(zero: bool) -> None:
+    """Data parallelism of six layers: gradients are on their way while the backward pass goes on, and layers still written as one. Where they
+    are gathered, too, the gather of a layer stands in the one before it, and every layer is written for itself."""
     graph = Workbench(PROGRAMS / "models" / "gpt.hap").graph("gpt", {"layers": 6})
-    program, pricer = sharded(graph, clusters()["two_kinds"])
+    program, pricer = sharded(graph, clusters()["two_kinds"], zero)
     found = reordered(program, pricer, "overlap")
     before, after = (evaluate(p, pricer.cluster).overlap_s for p in (program, found))
     rows, longer = (len(text_of(p).splitlines()) for p in (program, found))
-    assert 1 - after / before > 0.04
-    assert longer < len(found.instructions) and 1 - after / before > LINES * (longer / rows - 1 - FEW)
+    assert 1 - after / before > (0.08 if zero else 0.005)
+    assert 1 - after / before > LINES * (longer / rows - 1 - FEW)
+    assert (longer < len(found.instructions)) == (not zero)
     tasks = Tasks([pricer.line(i) for i in program.instructions], pricer)
     assert tasks.ordered(range(len(tasks))) is tasks.lines
 
@@ -308,7 +311,7 @@ def test_baselines_stand_in_their_best_order(monkeypatch: pytest.MonkeyPatch) ->
             i.outputs for i in before.program.instructions
         )
         gains[name] = 1 - candidate.cost.overlap_s / before.cost.overlap_s
-    assert min(gains.values()) >= 0 and max(gains.values()) > 0.03, gains
+    assert min(gains.values()) >= 0 and max(gains.values()) > 0.015, gains
 
 
 def test_what_becomes_of_virtual_devices_is_put_into_order_too() -> None:
