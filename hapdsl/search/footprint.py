@@ -6,7 +6,7 @@ Four moments are counted, each a lower bound of a device's peak by itself; param
 - the backward pass begins: with every activation that it reads, in the smallest of the placements it is offered in, or in the one it was
   made in where it is made again from that, or without it where it is recomputed;
 - the updates begin: with all gradients as their calls give them, where all of them share one message;
-- the step ends: with what replaces parameters and state.
+- the step ends: with what replaces parameters and state and isn't written over them (`hapdsl.graph.inplace`).
 
 Inputs, buffers of collectives and outputs are left out, so what fits here may still be too large; the exact evaluator
 decides. Unit: the memory of the device.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hapdsl.graph.inplace import overwrites, scaled
 from hapdsl.graph.program import Value
 from hapdsl.search.carry import AGAIN, KEPT
 from hapdsl.search.messages import BUCKET
@@ -52,9 +53,8 @@ def tables(space: Space) -> Iterator[tuple[tuple[int, ...], Table]]:
         held = np.stack([_part(space, name, h) for h, _ in pairs], axis=1)
         gathered = np.stack([_copies(space, name, h, o) for h, o in pairs], axis=1) * together["params"]
         later = np.stack([_least(space, name, () if h in o else o) for h, o in pairs], axis=1) * _kept(space, name)
-        new = training.updates.get(name)
-        replaced = held * 0.0 if new is None else np.stack([_part(space, new, h) for h, _ in pairs], axis=1)
-        yield (space.offer_variable[name],), np.concatenate([held + gathered, held + later, held, held + replaced])
+        yield (space.offer_variable[name],), np.concatenate([held + gathered, held + later, held, held])
+        yield from _replaced(space, name, [h for h, _ in pairs])
     for name, offered in space.offers.items():
         if _crosses(space, name):
             weight = _weight(space, name)
@@ -74,7 +74,28 @@ def tables(space: Space) -> Iterator[tuple[tuple[int, ...], Table]]:
         if states and node.section == "update":
             columns = [np.sum([_part(space, n, r.inputs[i]) for i, n in states], axis=0) for r in space.rules[k]]
             held = np.stack(columns, axis=1)
-            yield (space.rule_variable[k],), np.concatenate([held, held, held, 2 * held])
+            both = 1 if _over(space, k) else 2
+            yield (space.rule_variable[k],), np.concatenate([held, held, held, both * held])
+
+
+def _replaced(space: Space, name: str, placements: list[Placement]) -> Iterator[tuple[tuple[int, ...], Table]]:
+    """What replaces a parameter, in the placements that this may be held in. Where its update makes just that, it is written over the old one."""
+    new = space.training.updates.get(name)
+    if new is None:
+        return
+    there = np.stack([_part(space, new, h) for h in placements], axis=1)
+    k, j = space.structure.maker(new)
+    if not _over(space, k):
+        yield (space.offer_variable[name],), _at(there, 3)
+        return
+    moved = np.array([[r.outputs[j] != h for h in placements] for r in space.rules[k]])
+    if moved.any():
+        yield (space.rule_variable[k], space.offer_variable[name]), _at(there[:, None, :] * moved, 3)
+
+
+def _over(space: Space, k: int) -> bool:
+    """May an update write over what it replaces?"""
+    return overwrites(space.training.nodes[k]) and not scaled(space.training)
 
 
 def _at(table: Table, moment: int) -> Table:
