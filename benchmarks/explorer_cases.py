@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import json
 import os
 import pty
@@ -181,6 +182,7 @@ class Watched(ExploreApp):
 async def opened(file: Path, **options: Any) -> AsyncIterator[tuple[Watched, Pilot[int]]]:
     """The application on a file, with its own helpers."""
     app = Watched(session_of(file), summary=False, **{"search": False, **options})
+    app.at_rest = gc.freeze  # as `hapdsl.explore.app.run` does
     async with app.run_test(size=(160, 50)) as pilot:
         watch = asyncio.create_task(app.listen())
         yield app, pilot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -55,6 +56,9 @@ def run(
         session, model, cluster, settings, search=bring is None, trace=trace, options=options, journals=journal.folder()
     )
     app.bring = bring
+    app.at_rest = (
+        gc.freeze
+    )  # modules and their classes stay: looking through them for garbage would hold a key up by some 80 ms
     app.run()
     return app.return_code or 0
 

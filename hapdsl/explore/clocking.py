@@ -12,7 +12,7 @@ from hapdsl.explore.work import Answered
 class Clocking(Looking):
     """Predicted times, and those of `trace` beside them."""
 
-    timed: tuple[object, dict[str, Any]] | None = None
+    timed: tuple[Any, dict[str, Any]] | None = None  # (subject, kind, trace), and the answer
     clocked: object = None  # what will be asked about
     kind = "overlap"
 
@@ -32,11 +32,6 @@ class Clocking(Looking):
         pane.focus()
         self.refresh_all()
 
-    def refresh_all(self) -> None:
-        super().refresh_all()
-        if self.is_running and self.panes:
-            self._refresh_timeline()
-
     def refresh_detail(self) -> None:
         super().refresh_detail()
         self._refresh_timeline()
@@ -53,14 +48,7 @@ class Clocking(Looking):
                 if self.session.document.checking
                 else "only a proven program with a cluster has a timeline"
             )
-            # The last one stays while a text is being checked.
-            pane.show(
-                self.timed[1]
-                if self.timed is not None and "rows" in self.timed[1] and self.session.document.checking
-                else None,
-                line,
-                words,
-            )
+            pane.show(self._before(), line, words)
             return
         key = (subject, self.kind, self.trace)
         if self.timed is not None and self.timed[0] == key:
@@ -72,6 +60,14 @@ class Clocking(Looking):
         elif key != self.clocked and not self.about("timeline", key):
             self.clocked = key
             self.later("timeline", RESTS, self._ask_timeline)  # not at once: whoever types on would wait for it
+
+    def _before(self) -> dict[str, Any] | None:
+        """The last timeline of the program on the screen: it stays while that is checked or wrong."""
+        plan = self.session.plan
+        if self.timed is None or "rows" not in self.timed[1] or plan is None:
+            return None
+        document, _, program = self.timed[0][0]
+        return self.timed[1] if (document, program) == plan.key else None
 
     def _ask_timeline(self) -> None:
         subject = self.subject()

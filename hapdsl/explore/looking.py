@@ -52,7 +52,9 @@ class Looking(Shell):
     def refresh_detail(self) -> None:
         """The panel says at once what is known, and asks for the rest when the cursor rests."""
         place = self.place()
-        facts = self.line_facts[1] if self.line_facts is not None and self.line_facts[0] == place else None
+        known = self.line_facts
+        # Those of the line before the last edit stay until the new ones are there.
+        facts = known[1] if known is not None and _same_line(known[0], place) else None
         line = self.editor.cursor_location[0] + 1
         last = self.editor.folded.last(line - 1) + 1
         self.query_one("#detail", Words).show(describe(self.session.document, self.session.plan, line, facts, last))
@@ -100,7 +102,10 @@ class Looking(Shell):
         pane = self.query_one(Alternatives)
         if not pane.display:
             return
-        subject = self._subject()
+        subject, place = self._subject(), self.place()
+        known = self.line_facts
+        if known is not None and known[0] != place and _same_line(known[0], place):
+            return  # what was said before the last edit stays until the line has been asked about
         asked = self.asked[1] if self.asked is not None and self.asked[0] == subject else None
         hint = "looking for other choices…" if asked is not None else "" if subject is None else "…"
         pane.show(asked, hint)
@@ -203,6 +208,11 @@ class Looking(Shell):
         row = news.question.subject[3] - 1
         text = self.editor.document.get_line(row).strip() if row < self.editor.document.line_count else ""
         self.push_screen(Note(text, answer["plainly"]))
+
+
+def _same_line(one: Place, other: Place | None) -> bool:
+    """Is it the same line of a program, whatever its version?"""
+    return other is not None and (one[0], *one[2:]) == (other[0], *other[2:])
 
 
 def trouble(answer: dict[str, Any]) -> str:

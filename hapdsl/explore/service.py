@@ -12,6 +12,7 @@ behind however the screen ends. The functions can be called directly, too.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -105,6 +106,7 @@ def main() -> int:
     from hapdsl.explore.desk import Desk
 
     desk = Desk()
+    met: set[object] = set()  # files that were checked before
     threading.Thread(target=listen, daemon=True).start()
     if "--later" in sys.argv:
         os.nice(5)  # a search makes way for typing
@@ -116,7 +118,16 @@ def main() -> int:
         if topic is not None and any(later.get("topic") == topic for later in requests):
             say({"id": request.get("id"), "dropped": True, "done": True})  # nobody waits for this one
             continue
+        if request.get("do") != "check":
+            answer(request, say, desk, lambda: bool(requests))
+            continue
+        gc.disable()  # somebody types: looking for garbage among graphs would take longer than the answer
         answer(request, say, desk, lambda: bool(requests))
+        if request.get("path") not in met:
+            met.add(request.get("path"))
+            gc.collect()
+            gc.freeze()  # what was built of a file stays for as long as that is open
+        gc.enable()
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ from hapdsl.explore.state import Document, Session
 from hapdsl.explore.summary import Facts, summarise
 from hapdsl.explore.widgets.alternatives import Alternatives
 from hapdsl.explore.widgets.compare import Compare
-from hapdsl.explore.widgets.editor import ProgramEditor, TextPane
+from hapdsl.explore.widgets.editor import ProgramEditor
 from hapdsl.explore.widgets.finder import Finder
+from hapdsl.explore.widgets.margin import TextPane
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.widgets.shares import Shares
 from hapdsl.explore.widgets.timeline import Timeline
@@ -36,12 +37,14 @@ from hapdsl.explore.work import Answered, Checked, Formatted, News, Rewritten, S
 from hapdsl.explore.workers import Connect, Subprocess
 from hapdsl.lang.amounts import in_seconds
 
-DEBOUNCE = 0.01  # seconds from the last key to the check: what is typed while one is on its way waits for it anyway
+PATIENCE = 0.25  # seconds that a check may take before the screen tells that it is on its way
+SOON = 0.05  # and from the prices to what is said of the line
 KEEPS = 0.8  # and until what is unsaved is put into the journal
 WIDE = 140  # columns from which the panes stand side by side
 LOW = 12  # lines below which only the middle is shown
 TALL = 36  # lines from which the timeline is there at once
 PROGRAM, SUMMARY = "texts", "summary"
+WAITING = "waiting"  # for the answer to an edit
 
 
 def _bindings() -> list[BindingType]:
@@ -105,6 +108,9 @@ class Shell(App[int]):
         self.panes: dict[str, TextPane] = {}
         self.shown: tuple[str, str] | None = None
         self.facts: dict[tuple[str, int, str], Facts] = {}  # of summaries, by document, version, program
+        self.title_shown: Text | None = None
+        self.lines = 0  # of the text that was typed into last
+        self.at_rest: Callable[[], object] | None = None  # is called once, when the screen is there
         self._pending: dict[str, Timer] = {}
 
     # -- screen ------------------------------------------------------------------------
@@ -154,6 +160,8 @@ class Shell(App[int]):
         if self.search_at_once:
             self.work.plan()
         self.started()
+        if self.at_rest is not None:
+            self.call_after_refresh(self.at_rest)
 
     def started(self) -> None:
         """The screen is there."""
@@ -221,6 +229,24 @@ class Shell(App[int]):
         """Everything on the screen that tells of the session."""
         if not self.is_running or not self.panes:
             return
+        self.refresh_prices()
+        self.refresh_detail()
+
+    def refresh_prices(self) -> None:
+        """What a person who types waits for: lines, plans, the title, and whatever the middle shows. The panel can wait."""
+        self.forget(WAITING)
+        self.refresh_lines()
+        self.query_one(PlanList).show(
+            self.session.listed(), self.session.current or self.session.whole, self.session.marked
+        )
+        self.refresh_views()
+        title = self._title(self.session.document)
+        if title != self.title_shown:
+            self.title_shown = title
+            self.query_one("#title", Static).update(title, layout=False)
+
+    def refresh_lines(self) -> None:
+        """What stands at the lines of the text: what is wrong with them, what they cost."""
         document = self.session.document
         editor, margin = self.editor, self.pane.margin
         editor.mark(document.findings)
@@ -228,12 +254,6 @@ class Shell(App[int]):
         plan = self.session.plan
         priced = document.last_good(plan.program) if plan is not None else None
         margin.show(costs, old, (priced.sync_s or 0.0) if priced is not None else 0.0, editor.marks)
-        self.query_one(PlanList).show(
-            self.session.listed(), self.session.current or self.session.whole, self.session.marked
-        )
-        self.refresh_detail()
-        self.refresh_views()
-        self.query_one("#title", Static).update(self._title(document), layout=False)
 
     def refresh_views(self) -> None:
         """Whatever the middle shows."""
@@ -306,14 +326,23 @@ class Shell(App[int]):
         if pane is None or not self.session.documents[pane.key].edit(pane.editor.text):
             return
         document = self.session.documents[pane.key]
-        self.later(f"check {pane.key}", DEBOUNCE, lambda: self.work.check(document))
+        self.work.check(document)
         self.later("journal", KEEPS, self.keep_journal)
-        self.refresh_all()
+        # All else is told with the answer, which is soon there: whoever types sees nothing flicker, and waits for one picture instead of two.
+        if pane.editor.document.line_count != self.lines:
+            self.lines = pane.editor.document.line_count
+            self.refresh_lines()
+        if WAITING not in self._pending:
+            self.later(WAITING, PATIENCE, self.refresh_prices)
+
+    def forget(self, what: str) -> None:
+        """Don't do what was to be done later."""
+        if (timer := self._pending.pop(what, None)) is not None:
+            timer.stop()
 
     def later(self, what: str, seconds: float, do: Callable[[], object]) -> None:
         """Do something after a while in which nobody asks for the same again."""
-        if (timer := self._pending.pop(what, None)) is not None:
-            timer.stop()
+        self.forget(what)
 
         def now() -> None:
             self._pending.pop(what, None)
@@ -322,7 +351,7 @@ class Shell(App[int]):
         self._pending[what] = self.set_timer(seconds * self.haste, now)
 
     def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
-        if self.panes and event.text_area is self.editor:
+        if self.panes and event.text_area is self.editor and WAITING not in self._pending:
             self.refresh_detail()
 
     async def on_plan_list_chosen(self, event: PlanList.Chosen) -> None:
@@ -359,7 +388,10 @@ class Shell(App[int]):
                     await self.show_plan(self.session.current)
                 case Checked() | Searching():
                     pass
-        if news:
+        if any(isinstance(item, Checked) for item in news):
+            self.refresh_prices()
+            self.later("detail", SOON, self.refresh_detail)
+        elif news:
             self.refresh_all()
 
     async def answered(self, news: Answered) -> None:

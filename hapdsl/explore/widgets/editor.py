@@ -1,37 +1,35 @@
-"""The editor of a document, and the margin with what each line costs."""
+"""The editor of a document."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.cache import LRUCache
 from textual.document._document import Document, EditResult, Location, Selection
 from textual.document._document_navigator import DocumentNavigator
 from textual.document._wrapped_document import WrappedDocument
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.reactive import Reactive, reactive
 from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import TextArea
 from textual.widgets.text_area import TextAreaTheme
 
 from hapdsl.explore.blocks import changed, repeats
 from hapdsl.explore.highlight import DARK, LIGHT, spans, widest
-from hapdsl.explore.state import Finding, LineCost
+from hapdsl.explore.state import Finding
 from hapdsl.explore.widgets.folds import Folded, Steps
-from hapdsl.lang.amounts import in_seconds
 
 _STYLES = {
     dark: {kind: Style.parse(style) for kind, style in (DARK if dark else LIGHT).items()} for dark in (True, False)
 }
-_WRONG = {
+WRONG = {
     (dark, error): Style.parse(f"underline {colour}")
     for dark, error, colour in (
         (True, True, "#ff7070"),
@@ -48,7 +46,14 @@ _CLOSED, _OPEN = "▸", "▾"
 
 
 class ProgramEditor(TextArea, inherit_bindings=False):
-    """A text area that colours the language, says in its place what is wrong and folds blocks. F6 and F7 are the application's."""
+    """A text area that colours the language, says in its place what is wrong and folds blocks. F6 and F7 are the application's.
+
+    TextArea draws all lines for each key, and has the screen laid out when the widest line grows. Here a line is drawn when what it shows has changed
+    (`_shows`), and how far there is to scroll is between the editor and its scrollbars.
+    """
+
+    selection = reactive(Selection(), init=False, always_update=True, repaint=False)
+    virtual_size = Reactive(Size(0, 0), repaint=False)
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in ("f6", "f7"))),
@@ -63,6 +68,8 @@ class ProgramEditor(TextArea, inherit_bindings=False):
 
     def __init__(self, text: str, *, id: str | None = None) -> None:
         self.marks: dict[int, list[Finding]] = {}  # by line; asked for as soon as there is a text
+        self._drawn: dict[int, tuple[object, ...]] = {}  # by line of the window: what it shows
+        self._strips: LRUCache[tuple[object, ...], Strip] = LRUCache(2048)  # by what they show
         super().__init__(
             text,
             id=id,
@@ -122,7 +129,7 @@ class ProgramEditor(TextArea, inherit_bindings=False):
             end = mark.end_column - 1 if mark.end_line == mark.line and mark.end_column > mark.column else len(text)
             if start >= len(text):
                 start = max(0, len(text) - 1)
-            text.stylize(_WRONG[dark, mark.is_error], start, max(end, start + 1))
+            text.stylize(WRONG[dark, mark.is_error], start, max(end, start + 1))
         words, style = self._behind(line_index, dark)
         if words:
             text.append(words, style)
@@ -137,7 +144,7 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         if not marks:
             return "", Style()
         worst = min(marks, key=lambda f: not f.is_error)
-        return f"  {'✗' if worst.is_error else '!'} {worst.message}", _WRONG[dark, worst.is_error] + Style(
+        return f"  {'✗' if worst.is_error else '!'} {worst.message}", WRONG[dark, worst.is_error] + Style(
             underline=False, italic=True
         )
 
@@ -149,9 +156,8 @@ class ProgramEditor(TextArea, inherit_bindings=False):
                 marks.setdefault(f.line, []).append(f)
         if marks != self.marks:
             self.marks = marks
-            self.notify_style_update()
             self._refresh_size()
-            self.refresh()
+            self._redraw()
 
     async def on_key(self, event: events.Key) -> None:
         if event.key == "escape":
@@ -226,7 +232,6 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         self._folds_changed()
 
     def _folds_changed(self) -> None:
-        self.notify_style_update()  # what was drawn was drawn for other lines
         self._refresh_size()
         self.scroll_cursor_visible()
         self.refresh()
@@ -238,8 +243,19 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         if holding:
             self.folded.fold(self.folded.folds - holding)
             self._folds_changed()
-        elif self.folded.folds:
-            self._line_cache.clear()  # its keys take lines of the screen for rows of the text
+        self._redraw()
+
+    def _build_highlight_map(self) -> None:
+        """TextArea's hook after each change of the text."""
+        self._redraw()
+
+    def _rewrap_and_refresh_virtual_size(self) -> None:
+        super()._rewrap_and_refresh_virtual_size()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        self._strips.clear()
+        super().notify_style_update()
 
     def _refresh_size(self) -> None:
         """As high as there is something to show."""
@@ -249,13 +265,53 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         room = (
             self.scrollable_content_region.width - self.gutter_width - 1
         )  # nobody has to scroll for what isn't in the text
-        self.virtual_size = Size(max(width, min(shown, room)) + self.gutter_width + 1, self.folded.height)
-        self._refresh_scrollbars()
+        size = Size(max(width, min(shown, room)) + self.gutter_width + 1, self.folded.height)
+        if size != self.virtual_size:
+            self.virtual_size = size
+            self._scroll_update(size)
+
+    # -- drawing -------------------------------------------------------------------------
+
+    def _shows(self, row: int | None) -> tuple[object, ...]:
+        """All that the picture of a row depends on; of a line below the text, without a row, too."""
+        around = (self.size.width, self.gutter_width, self.scroll_offset.x, self.theme)
+        if row is None:
+            return around
+        selection, bracket = self.selection, self._matching_bracket_location
+        here = selection.end[0] == row
+        first, last = sorted((selection.start[0], selection.end[0]))
+        return (
+            *around,
+            row,
+            self.document.get_line(row),
+            row in self.folded.blocks,
+            row in self.folded.folds and self.folded.last(row),
+            tuple(self.marks.get(row + 1, ())),
+            selection if here or (first <= row <= last and not selection.is_empty) else None,
+            here and self._draw_cursor,
+            bracket if bracket is not None and (here or bracket[0] == row) else None,
+        )
+
+    def _redraw(self) -> None:
+        """Have those lines drawn again that show something else by now."""
+        top, height = self.scroll_offset.y, self.size.height
+        rows = [
+            y for y, shown in self._drawn.items() if y < height and self._shows(self.folded.row_at(y + top)) != shown
+        ]
+        if rows:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in rows))
 
     def render_line(self, y: int) -> Strip:
         """A line of TextArea's, with a mark between its number and its text where a block begins."""
-        strip = super().render_line(y)
         row = self.folded.row_at(y + self.scroll_offset.y)
+        shown = self._drawn[y] = self._shows(row)
+        strip = self._strips.get(shown)
+        if strip is None:
+            strip = self._strips[shown] = self._draw(y, row)
+        return strip
+
+    def _draw(self, y: int, row: int | None) -> Strip:
+        strip = self._render_line(y)
         if row is None or row not in self.folded.blocks:
             return strip
         at = self.gutter_width - 2
@@ -292,94 +348,3 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         if self.selection.is_empty and row in self.folded.folds:
             return self.delete((row, 0), (self.folded.last(row) + 1, 0), maintain_selection_offset=False)
         return super()._delete_cursor_line()
-
-
-class CostMargin(Widget):
-    """A column beside an editor: what the line costs, and a mark where it is wrong."""
-
-    WIDTH = 11
-
-    def __init__(self, editor: ProgramEditor) -> None:
-        super().__init__()
-        self.editor = editor
-        self.costs: Mapping[int, LineCost] = {}
-        self.old: set[int] = set()
-        self.total = 0.0
-        self.marks: Mapping[int, list[Finding]] = {}
-        self.ran: Mapping[int, float] = {}  # seconds that lines were measured to take
-        self._base = Style()
-
-    def on_mount(self) -> None:
-        self.watch(self.editor, "scroll_y", self._scrolled, init=False)
-
-    def _scrolled(self) -> None:
-        self.refresh()
-
-    def show(
-        self, costs: Mapping[int, LineCost], old: set[int], total: float, marks: Mapping[int, list[Finding]]
-    ) -> None:
-        """`total` is the step's seconds, which line costs are shaded by."""
-        self.costs, self.old, self.total, self.marks = costs, old, total, marks
-        self.refresh()
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        self._base = self.rich_style  # once for all lines: all that stands around the widget has a say in it
-        return super().render_lines(crop)
-
-    def render_line(self, y: int) -> Strip:
-        base = self._base
-        row = self.editor.folded.row_at(self.editor.scroll_offset.y + y)
-        if y >= self.editor.scrollable_content_region.height or row is None:
-            return Strip.blank(self.size.width, base)
-        lines = range(row + 1, self.editor.folded.last(row) + 2)  # more than one where it is folded
-        marks = [m for line in lines for m in self.marks.get(line, ())]
-        dark = self.app.current_theme.dark
-        sign, sign_style = "  ", base
-        if marks:
-            error = any(m.is_error for m in marks)
-            sign, sign_style = ("✗ " if error else "! "), base + _WRONG[dark, error] + Style(underline=False, bold=True)
-        seconds = sum(self.costs[line].seconds for line in lines if line in self.costs)
-        words = in_seconds(seconds) if seconds > 0 else ""
-        style = base + self._shade(seconds, any(line in self.old for line in lines), dark)
-        parts = [Segment(sign, sign_style), Segment(f"{words:>8} ", style)]
-        if self.ran:
-            ran = sum(self.ran.get(line, 0.0) for line in lines)
-            parts.append(
-                Segment(f"{f'ran {in_seconds(ran)}' if ran > 0 else '':>13} ", base + self._shade(ran, False, dark))
-            )
-        return Strip(parts).adjust_cell_length(self.size.width, base)
-
-    def measured(self, ran: Mapping[int, float]) -> None:
-        """Put what lines were measured to take beside what they should; nothing takes it away."""
-        if ran != self.ran:
-            self.ran = ran
-            self.styles.width = self.WIDTH + (14 if ran else 0)
-            self.refresh()
-
-    def _shade(self, seconds: float, old: bool, dark: bool) -> Style:
-        """What takes a fifth of the step stands out, what takes less than a hundredth is quiet; so is what is only remembered."""
-        if old:
-            return Style.parse("italic #6e7681" if dark else "italic #8c959f")
-        share = seconds / self.total if self.total > 0 else 0.0
-        if share >= 0.2:
-            return Style.parse("bold #ff9e64" if dark else "bold #b93a00")
-        if share >= 0.01:
-            return Style.parse("#d7dce3" if dark else "#24292f")
-        return Style.parse("#8b949e" if dark else "#6e7781")
-
-
-class TextPane(Horizontal):
-    """An editor with its margin."""
-
-    def __init__(self, key: str, text: str, *, id: str) -> None:
-        super().__init__(id=id)
-        self.key = key
-        self.editor = ProgramEditor(text)
-        self.margin = CostMargin(self.editor)
-
-    def compose(self) -> ComposeResult:
-        yield self.editor
-        yield self.margin
-
-    def on_program_editor_folds_changed(self) -> None:
-        self.margin.refresh()

@@ -87,7 +87,7 @@ class Timeline(ScrollView, can_focus=True):
         self.at: int | None = None  # the instruction that the keys go from
 
     def show(self, answer: Object | None, line: int, words: str = "") -> None:
-        """`answer` of the service's `timeline`; `line` of the program is where the cursor is."""
+        """`answer` of the service's `timeline`; `line` of the program is where the cursor is; `words` say why there is none, or none that is new."""
         before = self.answer, self.line, self.words
         if answer is not self.answer:
             self.answer = answer
@@ -152,7 +152,8 @@ class Timeline(ScrollView, can_focus=True):
         kind = "beside" if self.answer["kind"] == "overlap" else "in stages"
         measured = self.answer.get("measured")
         ran = f", ran {in_seconds(measured['total'])}" if measured else ""
-        head = f" {in_seconds(self.answer['total'])} {kind}{ran}"
+        late = " (as it was)" if self.words else ""
+        head = f" {in_seconds(self.answer['total'])} {kind}{ran}{late}"
         room = width - LEFT
         marks = f"{in_seconds(first)}{in_seconds(last):>{max(1, room - len(in_seconds(first)))}}"
         if len(head) >= LEFT:  # the head reaches into the scale

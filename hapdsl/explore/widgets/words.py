@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.css.styles import RulesMap
 from textual.widgets import Static
 
 from hapdsl.explore.describe import Piece
@@ -42,6 +44,12 @@ class Words(VerticalScroll, can_focus=True):
     def show(self, pieces: Sequence[Piece]) -> None:
         text = styled(pieces, self.app.current_theme.dark)
         if text == self.text:
-            return  # a new text has the whole screen laid out again
+            return
         self.text, self.plain = text, text.plain
-        self.query_one(Static).update(text)
+        words = self.query_one(Static)
+        words.update(text, layout=False)
+        # It is as high as the pane (explore.tcss): the screen is laid out anew only for a text that is higher, or was.
+        styles = words.styles
+        rows = words.visual.get_height(cast(RulesMap, styles), words.content_size.width) + styles.gutter.height
+        if max(rows, self.content_size.height) != words.outer_size.height:
+            words.refresh(layout=True)
