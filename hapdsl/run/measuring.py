@@ -245,7 +245,10 @@ class _Measuring:
         )
 
     def move(self, kind: str, method: str, size: int, largest: float | None) -> tuple[Move, float, float]:
-        """A collective of one tensor as a program would have it; bytes of the tensor and of its largest share."""
+        """A collective of one tensor as a program would have it; bytes of the tensor and of its largest share.
+
+        Of an all_to_all one dim is cut unevenly: then what the largest share sends away grows with it, as its price does.
+        """
         columns = 64 if kind == "all_to_all" else 1
         units = max(self.size, size // 4 // columns)
         shape = (units, columns) if columns > 1 else (units,)
@@ -253,9 +256,8 @@ class _Measuring:
         graph = TrainingGraph(
             "messages", {}, {"x": Tensor("x", shape, "f32", "param", tuple(classes))}, [], classes, None
         )
-        layout = Layout(
-            (("devices", self.size),), {name: {(0,): self.shares(c.units, largest)} for name, c in classes.items()}
-        )
+        cuts = {name: {(0,): self.shares(c.units, largest if name == "x.0" else None)} for name, c in classes.items()}
+        layout = Layout((("devices", self.size),), cuts)
         before, after = (Value("x", (p,)) for p in PLACES[kind])
         steps = [Instruction("param", (), (before,)), Instruction(kind, (before,), (after,), method=method)]
         program = Program("messages", graph, layout, steps)
