@@ -256,7 +256,9 @@ class _Measuring:
         graph = TrainingGraph(
             "messages", {}, {"x": Tensor("x", shape, "f32", "param", tuple(classes))}, [], classes, None
         )
-        cuts = {name: {(0,): self.shares(c.units, largest if name == "x.0" else None)} for name, c in classes.items()}
+        cuts: dict[str, dict[tuple[int, ...], Any]] = {
+            name: {(0,): self.shares(c.units, largest if name == "x.0" else None)} for name, c in classes.items()
+        }
         layout = Layout((("devices", self.size),), cuts)
         before, after = (Value("x", (p,)) for p in PLACES[kind])
         steps = [Instruction("param", (), (before,)), Instruction(kind, (before,), (after,), method=method)]
