@@ -295,6 +295,8 @@ class Step:
 
     @staticmethod
     def whole(value: Value, local: Any, executor: InProcess | Rank) -> Tensor | None:
+        """A value put together from what `executor` has of it (`local`), in the tensor's global shape; under torchrun all ranks take part, and
+        only the first one has it."""
         if isinstance(executor, InProcess):
             return assemble(executor.program, value, local)
         from hapdsl.run.train import collect

@@ -95,6 +95,7 @@ class Reader:
         return Fact(placed.statement)
 
     def pattern(self, value: nodes.Value, turn: Turn | None) -> Pattern:
+        """The value that is written in a turn of a repeat. Raises what `pattern_of` raises: names that aren't there, placements that can't be."""
         key = (value.name, value.placement, turn if value.name.startswith(".") else None)
         found = self.patterns.get(key)
         if found is None:
@@ -230,6 +231,7 @@ class Known:
         return self._reader
 
     def fact(self, placed: PlacedLine, reader: Reader) -> Fact:
+        """What a line says in its turn, read by `reader` where it wasn't read before. Never raises: what is wrong is the fact's `stop`."""
         statement, turn = placed.statement, placed.turn
         own = self._now.get(id(statement))
         if own is None:

@@ -22,6 +22,7 @@ class Findings(Report):
         self.extend((Diagnostic(code, message, span, help, severity),))
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Add those that weren't said of their place yet."""
         for d in diagnostics:
             # What has no place in a text (a synthesised program's lines) is told apart by its words.
             key = (d.code, d.span) if d.span != NOWHERE else (d.code + d.message, d.span)
@@ -31,4 +32,5 @@ class Findings(Report):
 
     @property
     def full(self) -> bool:
+        """Are there so many that looking for more is of no use?"""
         return len(self._known) >= MOST_ERRORS

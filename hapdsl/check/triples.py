@@ -77,19 +77,19 @@ def _loader(kind: str) -> str:
     return {"input": "input", "state": "state", "seed": "seed"}.get(kind, "param")
 
 
+def _unnamed(arg: nodes.Arg, order: str = "") -> None:
+    if arg.name is not None:
+        help = f"operands stand in order, without names{order}"
+        raise error("HAP536", f"operand '{arg.name}' is given by name", arg.span, help)
+
+
 def _attributes(line: nodes.Line, node: Node) -> None:
     """Attributes come from the model; where a program repeats one it must agree."""
     names = list(node.instance.decl.attributes)
     position = 0
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):
-            if arg.name is not None:
-                raise error(
-                    "HAP536",
-                    f"operand '{arg.name}' is given by name",
-                    arg.span,
-                    f"operands stand in order, without names: {_call(node)}",
-                )
+            _unnamed(arg, f": {_call(node)}")
             continue
         name = arg.name or (names[position] if position < len(names) else None)
         position += arg.name is None
@@ -277,13 +277,7 @@ def _how(line: nodes.Line, inputs: Patterns, graph: TrainingGraph) -> tuple[str 
     method, dtype = methods[0] if collective else None, None
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):
-            if arg.name is not None:
-                raise error(
-                    "HAP536",
-                    f"operand '{arg.name}' is given by name",
-                    arg.span,
-                    "operands stand in order, without names",
-                )
+            _unnamed(arg)
             continue
         word = arg.value.id if isinstance(arg.value, nodes.Name) else None
         if arg.name == "dtype" and collective:

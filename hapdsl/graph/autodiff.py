@@ -225,7 +225,7 @@ class _Backward:
             names[star] = _Product([instance.extents[m] for m in members])
         names |= dict(instance.attributes)
 
-        def place(operand_dims: Any) -> tuple[int, int]:
+        def place() -> tuple[int, int]:
             """Where the operand at `position` lies along the dim that a variadic operator joins."""
             dim = instance.attributes.get("dim", 0)
             sizes = [g.shape[dim] for g in instance.given]
@@ -237,8 +237,8 @@ class _Backward:
         functions = {
             "shape": lambda product: product.factors,
             "inverse": lambda perm: [[p % len(perm) for p in perm].index(k) for k in range(len(perm))],
-            "start": lambda operand: place(operand)[0],
-            "stop": lambda operand: place(operand)[1],
+            "start": lambda operand: place()[0],
+            "stop": lambda operand: place()[1],
         }
         return names, functions
 

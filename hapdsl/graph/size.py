@@ -28,6 +28,7 @@ class Size:
         self.body(body, numbers, 0)
 
     def body(self, body: Sequence[nodes.Statement], numbers: Mapping[str, Any], depth: int) -> int:
+        """Operator calls of some statements, `depth` defs deep. Raises HapError HAP223 as `check` does."""
         total = 0
         for statement in body:
             match statement:
@@ -45,6 +46,7 @@ class Size:
         return total
 
     def expression(self, expr: nodes.Expr, numbers: Mapping[str, Any], depth: int) -> int:
+        """Operator calls of an expression; a def with the same numbers is counted once."""
         if not isinstance(expr, nodes.Call):
             return 0
         total = sum(self.expression(a.value, numbers, depth) for a in expr.args)

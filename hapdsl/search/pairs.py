@@ -67,6 +67,7 @@ class Pairs:
         self.smallest_need: tuple[float, Cost] | None = None  # of what didn't fit: the least bytes over the limit
 
     def priced(self, choice: Choice, shares: Shares, scheduler: Scheduler) -> Pair:
+        """A choice under shares with its seconds in the canonical order (of the objective), kept among the fastest; its memory isn't looked at."""
         pair = Pair(choice, shares, scheduler.seconds(choice, self.objective), scheduler, self.name)
         self._lead(pair)
         return pair
