@@ -23,7 +23,7 @@ from hapdsl.lang.files import write_file
 def command(out: Output, file: str, name: str | None, on: str | None, unroll: bool, output: str | None) -> int:
     """Write a program over virtual devices as one over nodes and devices: plain data parallelism within each node.
 
-    A program that has several axes, or is for a cluster without virtual nodes, is written as it is.
+    A program that has several axes, or is for a cluster without virtual devices, is written as it is.
     """
     from hapdsl.check.write import write
     from hapdsl.standalone import standalone

@@ -1,4 +1,4 @@
-"""HAP4xx: clusters and units. A new code goes to the end."""
+"""HAP4xx: clusters and units. In the order of their numbers."""
 
 from __future__ import annotations
 
@@ -111,6 +111,18 @@ CLUSTERS: dict[str, Explanation] = {
         "another number of devices",
         "A program's shares are lists with one entry per device, so its mesh and the cluster it is priced on have equally many.",
     ),
+    "HAP421": Explanation("which cluster?", "The file has several clusters: name one, as NAME, FILE or FILE:NAME."),
+    "HAP422": Explanation(
+        "an unknown cluster",
+        "A cluster is named as NAME (declared or imported here), FILE or FILE:NAME; std/NAME.hap comes with hapdsl.",
+    ),
+    "HAP423": Explanation("no cluster", "The file that should describe the hardware declares no cluster."),
+    "HAP424": Explanation(
+        "a program on an unknown cluster",
+        "Behind `on` stands a cluster that the file declares or imports; it tells how many devices the program has.",
+        "program mine for mlp on lba { … }",
+        "program mine for mlp on lab { … }",
+    ),
     "HAP426": Explanation(
         "nothing to sweep",
         "A sweep names a quantity of the cluster and goes from a smaller to a larger amount of it: network (the nodes' cards), latency, "
@@ -150,16 +162,4 @@ CLUSTERS: dict[str, Explanation] = {
         "bandwidth = 12 GB/s",
     ),
     "HAP492": Explanation("a quantity is out of range", "The amount in SI units isn't a finite number."),
-    "HAP421": Explanation("which cluster?", "The file has several clusters: name one, as NAME, FILE or FILE:NAME."),
-    "HAP422": Explanation(
-        "an unknown cluster",
-        "A cluster is named as NAME (declared or imported here), FILE or FILE:NAME; std/NAME.hap comes with hapdsl.",
-    ),
-    "HAP423": Explanation("no cluster", "The file that should describe the hardware declares no cluster."),
-    "HAP424": Explanation(
-        "a program on an unknown cluster",
-        "Behind `on` stands a cluster that the file declares or imports; it tells how many devices the program has.",
-        "program mine for mlp on lba { … }",
-        "program mine for mlp on lab { … }",
-    ),
 }

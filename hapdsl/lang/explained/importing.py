@@ -1,4 +1,4 @@
-"""HAP87x: importing an nn.Module. A new code goes to the end."""
+"""HAP87x: importing an nn.Module. In the order of their numbers."""
 
 from __future__ import annotations
 

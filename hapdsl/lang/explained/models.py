@@ -1,4 +1,4 @@
-"""HAP2xx: names and models. A new code goes to the end."""
+"""HAP2xx: names and models. In the order of their numbers."""
 
 from __future__ import annotations
 

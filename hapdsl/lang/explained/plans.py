@@ -1,4 +1,4 @@
-"""HAP6xx: plans, search, shares. A new code goes to the end."""
+"""HAP6xx: plans, search, shares. In the order of their numbers."""
 
 from __future__ import annotations
 

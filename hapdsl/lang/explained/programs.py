@@ -1,4 +1,4 @@
-"""HAP5xx: programs. A new code goes to the end."""
+"""HAP5xx: programs. In the order of their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HAP7xx: running. A new code goes to the end."""
+"""HAP7xx: running. In the order of their numbers."""
 
 from __future__ import annotations
 
@@ -122,12 +122,6 @@ RUNNING: dict[str, Explanation] = {
         'op square(x[*i]) -> y[*i] { grad x = mul(y.grad, x); torch "torch.square" }',
         'op square(x[*i]) -> y[*i] { grad x = scale(mul(y.grad, x), by = 2); torch "torch.square" }',
     ),
-    "HAP745": Explanation(
-        "no cluster to correct",
-        "`hapdsl run --calibrate` corrects the cluster that the program names, so its header must name one.",
-        "program mine for mlp { … }",
-        "program mine for mlp on lab { … }",
-    ),
     "HAP740": Explanation(
         "a program that differs from one device",
         "`check --numeric` ran the program at a reduced size in float64 beside its model on one device, and they differ. "
@@ -135,6 +129,12 @@ RUNNING: dict[str, Explanation] = {
     ),
     "HAP741": Explanation(
         "too large to try in numbers", "A warning: even shrunk, the program's tensors are too large for this machine."
+    ),
+    "HAP745": Explanation(
+        "no cluster to correct",
+        "`hapdsl run --calibrate` corrects the cluster that the program names, so its header must name one.",
+        "program mine for mlp { … }",
+        "program mine for mlp on lab { … }",
     ),
     "HAP750": Explanation(
         "no checkpoint there",

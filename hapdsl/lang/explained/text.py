@@ -1,4 +1,4 @@
-"""HAP1xx: text and files. A new code goes to the end."""
+"""HAP1xx: text and files. In the order of their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HAP3xx: shapes, dtypes, operators, theory. A new code goes to the end."""
+"""HAP3xx: shapes, dtypes, operators, theory. In the order of their numbers."""
 
 from __future__ import annotations
 

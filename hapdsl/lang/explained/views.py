@@ -1,32 +1,10 @@
-"""HAP8xx: drawing, exploring, the rest. A new code goes to the end."""
+"""HAP8xx: drawing, exploring, the rest. In the order of their numbers."""
 
 from __future__ import annotations
 
 from hapdsl.lang.explained.explanation import Explanation
 
 VIEWS: dict[str, Explanation] = {
-    "HAP890": Explanation(
-        "an unknown code or operator",
-        "`hapdsl explain` knows the codes that stand in diagnostics, such as HAP101, and the operators of the standard theory, such as matmul.",
-    ),
-    "HAP850": Explanation("a command line that can't be read", "`hapdsl COMMAND --help` shows what a command takes."),
-    "HAP851": Explanation(
-        "a setting that can't be read",
-        "--set gives a parameter of the model a number, true or false, of the kind of its default.",
-        "--set layers:24",
-        "--set layers=24",
-    ),
-    "HAP852": Explanation(
-        "a file can't be written", "The folder is missing, or writing there isn't allowed, or the disk is full."
-    ),
-    "HAP853": Explanation(
-        "a package isn't installed",
-        "This command needs a Python package that isn't there. Planning, checking, pricing and drawing do without torch; running, importing and "
-        "numeric checks don't. `hapdsl doctor` lists what is installed and what each is for.",
-    ),
-    "HAP899": Explanation(
-        "an error inside hapdsl", "This is a fault of hapdsl, not of your input. The message says how to report it."
-    ),
     "HAP810": Explanation(
         "no Graphviz",
         "Pictures (.svg, .png) are laid out by Graphviz's `dot`, which isn't on PATH. The drawing was written as .dot text instead; "
@@ -77,5 +55,27 @@ VIEWS: dict[str, Explanation] = {
         "opened (those below 1024 belong to the system).",
         "hapdsl explore model.hap --web --port 80",
         "hapdsl explore model.hap --web --port 8123",
+    ),
+    "HAP850": Explanation("a command line that can't be read", "`hapdsl COMMAND --help` shows what a command takes."),
+    "HAP851": Explanation(
+        "a setting that can't be read",
+        "--set gives a parameter of the model a number, true or false, of the kind of its default.",
+        "--set layers:24",
+        "--set layers=24",
+    ),
+    "HAP852": Explanation(
+        "a file can't be written", "The folder is missing, or writing there isn't allowed, or the disk is full."
+    ),
+    "HAP853": Explanation(
+        "a package isn't installed",
+        "This command needs a Python package that isn't there. Planning, checking, pricing and drawing do without torch; running, importing and "
+        "numeric checks don't. `hapdsl doctor` lists what is installed and what each is for.",
+    ),
+    "HAP890": Explanation(
+        "an unknown code or operator",
+        "`hapdsl explain` knows the codes that stand in diagnostics, such as HAP101, and the operators of the standard theory, such as matmul.",
+    ),
+    "HAP899": Explanation(
+        "an error inside hapdsl", "This is a fault of hapdsl, not of your input. The message says how to report it."
     ),
 }
