@@ -16,7 +16,19 @@ from hapdsl.importing.constants import SHAPED, Constant, is_causal
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value, part
 from hapdsl.importing.on_matrices import batched
-from hapdsl.importing.on_numbers import MASKED, NO_LIMIT, Operand, causal, fresh, number, reduced, scaled, shifted
+from hapdsl.importing.on_numbers import (
+    MASKED,
+    NO_LIMIT,
+    Operand,
+    causal,
+    clamped,
+    fresh,
+    made,
+    number,
+    reduced,
+    scaled,
+    shifted,
+)
 from hapdsl.importing.values import Value, resolved
 
 MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -102,18 +114,14 @@ def larger(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
         x, y = y, x
     n = number(y)
     if n is not None:
-        return _clamped(b, fresh(as_value(b, x)), **{"min" if op == "maximum" else "max": n})
+        low, high = (n, None) if op == "maximum" else (None, n)
+        return clamped(b, made(b, node, x), low, high)
     return b.pointwise(op, [fresh(as_value(b, x)), fresh(as_value(b, y))])
-
-
-def _clamped(b: Builder, x: Value, **limits: float) -> Value:
-    given: dict[str, Any] = {"min": -NO_LIMIT, "max": NO_LIMIT, **limits}
-    return b.emit("clamp", [x], x.dims, x.stored, **given)
 
 
 @handles("aten.clamp_max.default")
 def clamp_max(b: Builder, node: Node, x: Value, high: float) -> Value:
-    return _clamped(b, fresh(x), max=high)
+    return clamped(b, made(b, node, x), None, high)
 
 
 @handles("aten.clamp.Tensor", constants=True)

@@ -9,7 +9,7 @@ from torch.fx import Node
 from hapdsl.importing.atoms import leaves
 from hapdsl.importing.build import FLOATS, Builder
 from hapdsl.importing.handlers import handles
-from hapdsl.importing.on_numbers import NO_LIMIT, fresh, reduced, scaled
+from hapdsl.importing.on_numbers import clamped, fresh, reduced, scaled
 from hapdsl.importing.values import Value
 
 
@@ -111,7 +111,7 @@ def huber_loss(b: Builder, node: Node, x: Value, target: Value, reduction: int =
     both = pair(b, x, target)
     dims, stored = both[0].dims, both[0].stored
     away = b.emit("abs", [b.emit("sub", both, dims, stored, inner=True)], dims, stored)
-    near = b.emit("clamp", [away], dims, stored, min=-NO_LIMIT, max=delta)
+    near = clamped(b, away, None, delta)
     rest = b.emit("sub", [away, scaled(b, near, 0.5)], dims, stored, inner=True)
     made = b.emit("mul", [near, rest], dims, stored)
     if "smooth" in str(node.target):

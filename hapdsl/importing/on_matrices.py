@@ -17,6 +17,8 @@ from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value, cat, part
 from hapdsl.importing.on_numbers import add, causal, fresh, mul, scaled
 from hapdsl.importing.values import Extent, Layout, Notation, Root, Value, flat, same_atoms, same_layout
+from hapdsl.lang import nodes
+from hapdsl.theory.library import standard
 
 
 @handles("aten.linear.default")
@@ -132,8 +134,10 @@ def einsum(b: Builder, node: Node, spec: str, operands: Sequence[Value], **__: A
 
 @handles("aten.embedding.default", constants=True)
 def embedding(
-    b: Builder, node: Node, table: Value, ids: Value | Constant, padding: int = -1, *_: Any, **__: Any
+    b: Builder, node: Node, table: Value, ids: Value | Constant, padding: int = -1, by_count: bool = False, *_: Any
 ) -> Value:
+    if by_count:
+        raise b.refuse("an embedding with scale_grad_by_freq")
     table = b.logical(fresh(table))
     width = table.dims[1]
     if isinstance(ids, Constant):
@@ -173,7 +177,10 @@ def norm(b: Builder, node: Node, x: Value, shape: Sequence[int], *rest: Any, **k
     rms = "rms" in str(node.target)
     values = [*rest, *(kwargs.get(k) for k in ("weight", "bias")[len(rest) :])]
     weight, bias = (values[0] if values else None), (values[1] if len(values) > 1 and not rms else None)
-    eps = kwargs.get("eps", next((v for v in rest if isinstance(v, float)), 1e-5))
+    double = node.meta["val"].dtype == torch.float64
+    # Where the module says nothing; torch works out an rms_norm of f16 and bf16 in f32.
+    usual = torch.finfo(torch.float64 if double else torch.float32).eps if rms else 1e-5
+    eps = kwargs.get("eps") or next((v for v in rest if isinstance(v, float)), usual)
     for w in (weight, bias):
         if isinstance(w, Value):
             for own, other in zip(x.dims[-len(shape) :], w.dims, strict=True):
@@ -196,8 +203,14 @@ def norm(b: Builder, node: Node, x: Value, shape: Sequence[int], *rest: Any, **k
             if isinstance(w, Value):
                 y = b.pointwise(op, [fresh(y), fresh(w)])
         return y
-    op = "rms_norm" if rms else "layer_norm"
-    return b.emit(op, operands, dims, x.stored) if eps == 1e-5 else b.emit(op, operands, dims, x.stored, eps=eps)
+    return _normed(b, "rms_norm" if rms else "layer_norm", operands, dims, eps)
+
+
+def _normed(b: Builder, op: str, operands: list[Value], dims: Layout, eps: float) -> Value:
+    """A call that says its eps where that isn't the operator's own."""
+    own = standard()[op].attributes["eps"]
+    given: dict[str, Any] = {} if isinstance(own, nodes.Number) and own.value == eps else {"eps": eps}
+    return b.emit(op, operands, dims, operands[0].stored, **given)
 
 
 @handles("hapdsl.rms_norm", constants=True)
@@ -208,9 +221,7 @@ def rms_norm(b: Builder, node: Node, x: Value, weight: Value | Constant, eps: fl
     x, weight = fresh(x), b.logical(fresh(weight))
     dims = x.dims
     x = b.last(x, [x.dims[-1]])
-    if eps == 1e-6:
-        return b.emit("rms_norm", [x, weight], dims, x.stored)
-    return b.emit("rms_norm", [x, weight], dims, x.stored, eps=eps)
+    return _normed(b, "rms_norm", [x, weight], dims, eps)
 
 
 @handles("hapdsl.gelu_tanh")

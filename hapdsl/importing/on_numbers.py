@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch.fx import Node
 
-from hapdsl.importing.build import Builder
+from hapdsl.importing.build import DTYPES, FLOATS, Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value
@@ -45,7 +46,7 @@ def shifted(b: Builder, x: Value, by: float) -> Value:
 
 
 def made(b: Builder, node: Node, x: Operand) -> Value:
-    """An operand in the dtype of the result, as beside a number."""
+    """An operand in the dtype of the operator's result."""
     value, dtype = fresh(as_value(b, x)), b.dtype(node.meta["val"])
     return value if value.dtype == dtype else b.emit("cast", [value], value.dims, value.stored, dtype, to=dtype)
 
@@ -176,9 +177,15 @@ def clamp(
     if op == "hardtanh":
         low, high = (-1.0 if low is None else low), (1.0 if high is None else high)
     low, high = (0, 6) if op == "relu6" else (low, high)
-    given: dict[str, Any] = {"min": -NO_LIMIT if low is None else low, "max": NO_LIMIT if high is None else high}
-    x = fresh(x)
-    return b.emit("clamp", [x], x.dims, x.stored, **given)
+    return clamped(b, made(b, node, x), low, high)
+
+
+def clamped(b: Builder, x: Value, low: float | None = None, high: float | None = None) -> Value:
+    """x between two limits; one that isn't given is beyond all numbers, of whole ones the largest of their dtype."""
+    kinds = {name: dtype for dtype, name in DTYPES.items()}
+    none = NO_LIMIT if x.dtype in FLOATS else torch.iinfo(kinds[x.dtype]).max
+    limits: dict[str, Any] = {"min": -none if low is None else low, "max": none if high is None else high}
+    return b.emit("clamp", [x], x.dims, x.stored, **limits)
 
 
 @handles("aten.leaky_relu.default")
@@ -243,8 +250,9 @@ def reduced(b: Builder, op: str, x: Value, over: Sequence[int] | None, keep: boo
 def reduction(
     b: Builder, node: Node, x: Value, over: Sequence[int] | None = None, keep: bool = False, **_: Any
 ) -> Value:
+    """In the dtype that it is asked for; a sum of true and false counts."""
     op = {"mean": "mean", "sum": "sum", "amax": "max"}[str(node.target).split(".")[1]]
-    return reduced(b, op, x, over, keep)
+    return reduced(b, op, made(b, node, x), over, keep)
 
 
 @handles(
@@ -293,7 +301,7 @@ def vector_norm(
 
 @handles("aten.softmax.int", "aten._softmax.default", "aten.log_softmax.int", "aten._log_softmax.default")
 def softmax(b: Builder, node: Node, x: Value, d: int, *_: Any, **__: Any) -> Value:
-    x = fresh(x)
+    x = made(b, node, x)
     dims = x.dims
     x = b.last(x, [x.dims[d]])
     return b.emit("log_softmax" if "log" in str(node.target) else "softmax", [x], dims, x.stored)

@@ -97,7 +97,7 @@ class Unbiased:
 
 @dataclass(frozen=True)
 class Root:
-    """`numerator * sqrt(extent)` or, where `under`, `numerator / sqrt(extent)`."""
+    """`sqrt(extent)` or, where `under`, `1 / sqrt(extent)`."""
 
     dim: Dim
     under: bool = True
