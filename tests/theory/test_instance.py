@@ -250,6 +250,24 @@ def test_flops_of_several_devices_at_once() -> None:
     assert found.tolist() == [480, 320, 160, 0]
 
 
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "expected"),
+    [
+        ("slice", ((4, 6, 5),), {"dim": 1, "start": 2, "stop": 4}, {0: 4 * 2 * 5}),
+        ("lower_triangle", ((3, 6, 6),), {}, {0: 3 * (5 + 4 + 3 + 2 + 1)}),
+        ("pick", ((4, 6), ((4,), I64)), {}, {0: 4}),
+        ("embedding", (((4, 3), I64), (10, 8)), {}, {1: 4 * 3 * 8}),
+        ("embedding_bag", (((4, 3), I64), (10, 8)), {}, {1: 4 * 3 * 8}),
+        ("matmul", ((4, 6), (6, 8)), {}, {}),
+    ],
+)
+def test_what_takes_a_part_of_an_operand_reads_no_more(
+    op: str, shapes: tuple[Any, ...], attributes: dict[str, Any], expected: dict[int, int]
+) -> None:
+    """Elements read, by operand; of all others every element is read."""
+    assert call(op, *shapes, **attributes).reads({}) == expected
+
+
 LOOKED_UP = {("embedding", "v"), ("embedding_grad", "v"), ("embedding_bag", "v"), ("pick", "c")}
 
 
