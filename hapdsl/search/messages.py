@@ -7,19 +7,20 @@ is not a plan of many small messages.
 A bound can't know the groups. It splits the price of a message into what one more byte costs at least (`light`) and
 what a message costs however small it is (`floor`): any message takes at least its floor + the sum of the light prices of its operands.
 How many messages there are at least, it knows in one of two ways. Where everything of a kind fits into a bucket or so: one, if there
-is any, which takes a variable (a *flag*). Where more is sent, each operand pays its part of a floor: parts that never come to more than
-one floor in a message that is sent as soon as it holds a bucket (`Parts`). Parts say little where the large tensors stay at home and only small
-ones travel; so flags may be asked for instead of them, for a second bound.
+is any, which takes a variable (a *flag*). Where more is sent, or where flags would make tables too wide, each operand pays its part of a floor:
+parts that never come to more than one floor in a message that is sent as soon as it holds a bucket (`Parts`). Parts say little where the large
+tensors stay at home and only small ones travel; so flags may be asked for instead of them, for a second bound.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from hapdsl.cluster.hardware import Cluster, Curve, Link
+from hapdsl.cluster.hardware import Cluster, Curve, weightless
 from hapdsl.cost.collectives import collective_seconds
 from hapdsl.graph.program import COLLECTIVES, METHODS
 from hapdsl.graph.training import TrainingGraph
@@ -58,15 +59,14 @@ class Buckets:
         # the least that a message with such operands can carry
         self.smallest = min((training.tensors[n].bytes for n in self._joining), default=0)
 
+        names = {"gradients": self.gradients, "params": self.params, "updated": self.updated}
         self.parts = {}
         for shared, (what, kinds) in SHARED.items():
-            if what != "updated":  # these wait for the end of the step, and are sent in one message whatever their size
-                names = self.gradients if what == "gradients" else self.params
-                # One whole of a tensor, or two shards at most.
-                repeats = 1 if set(kinds) <= {"all_reduce", "all_gather"} else 2
-                parts = Parts([training.tensors[n].bytes for n in sorted(names)], repeats)
-                if parts.most > MANY:
-                    self.parts[shared] = parts
+            # one whole of a tensor, or two shards at most
+            repeats = 1 if set(kinds) <= {"all_reduce", "all_gather"} else 2
+            # updated parameters wait for the end of the step, and are sent in one message whatever their size
+            bucket = math.inf if what == "updated" else BUCKET
+            self.parts[shared] = Parts([training.tensors[n].bytes for n in sorted(names[what])], repeats, bucket)
 
     def joins(self, tensor: str) -> bool:
         return tensor in self._joining
@@ -78,11 +78,11 @@ class Buckets:
 
     @property
     def flagged(self) -> tuple[str, ...]:
-        """The kinds of shared message of which a bound counts one at most; the others are counted by parts."""
-        return tuple(s for s in SHARED if s not in self.parts)
+        """The kinds of shared message of which there may be one or so; the others are better counted by parts."""
+        return tuple(s for s in SHARED if self.parts[s].most <= MANY)
 
     def part(self, tensor: str, kind: str, once: Sequence[str] = ()) -> tuple[str, float] | None:
-        """What a conversion of a tensor pays of a floor: (which of SHARED, part); None where none is counted by parts.
+        """What a conversion of a tensor pays of a floor: (which of SHARED, part); None where it is counted by a flag.
 
         Those of `once` are counted by flags instead: one message at most, but whole as soon as there is any.
         """
@@ -96,20 +96,23 @@ class Buckets:
 class Parts:
     """The part of a message's floor that each operand pays at least.
 
-    A message is sent once it holds BUCKET bytes, so all of its operands but the last come to less than a bucket. With any size m:
-    an operand of b bytes pays min(b, m) / (BUCKET + n m), where n is how often one tensor may stand in a message; those before
-    the last come to at most BUCKET / (BUCKET + n m), the last to n m / (BUCKET + n m). `m` is the size (of the tensors at
-    hand) for which all of them together pay most, and `most` what they pay.
+    A message is sent once it holds a bucket of bytes, so all of its operands but the last come to less than that. With any size m:
+    an operand of b bytes counts min(b, m), those before the last come to at most a bucket, and the last, of which one tensor may stand n
+    times in a message, to n m; nor can a message hold more than all tensors n times. So what it holds counts at most
+    W = min(bucket + n m, n x sum of min(b, m)), and an operand pays min(b, m) / W. `m` is the size (of the tensors at hand)
+    for which all of them together pay most, and `most` what they pay.
     """
 
-    def __init__(self, sizes: Sequence[int], repeats: int) -> None:
-        self.repeats = repeats
-        found = [(sum(self.part(b, m) for b in sizes), m) for m in sorted(set(sizes))]
-        self.most, self.size = max(found, default=(0.0, 0))
+    def __init__(self, sizes: Sequence[int], repeats: int, bucket: float = BUCKET) -> None:
+        found = []
+        for m in sorted(set(sizes)):
+            held = sum(min(b, m) for b in sizes)
+            whole = min(bucket + repeats * m, repeats * held)
+            found.append((held / whole if whole else 0.0, m, whole))
+        self.most, self.size, self.whole = max(found, default=(0.0, 0, 0.0))
 
-    def part(self, size: int, m: int | None = None) -> float:
-        m = self.size if m is None else m
-        return min(size, m) / (BUCKET + self.repeats * m)
+    def part(self, size: int) -> float:
+        return min(size, self.size) / self.whole if self.whole else 0.0
 
 
 class Split:
@@ -124,12 +127,8 @@ class Split:
     def __init__(self, cluster: Cluster, smallest: float) -> None:
         self.cluster = cluster
         self.smallest = smallest
-        self.light = replace(
-            cluster,
-            nodes=tuple(replace(n, link=_weightless(n.link)) for n in cluster.nodes),
-            network=_weightless(cluster.network),
-            measured={kind: self._rate(curve) for kind, curve in cluster.measured.items()},
-        )
+        rates = {kind: self._rate(curve) for kind, curve in cluster.measured.items()}
+        self.light = replace(weightless(cluster), measured=rates)
 
     def floor(self, shared: str) -> float:
         """Seconds that any message of one of SHARED takes beside its bytes: the least over kinds and methods."""
@@ -152,10 +151,6 @@ class Split:
         slopes = [(curve.seconds(b) - base) / b for b in sizes if b > 0]
         rate = max(0.0, min([(s1 - s0) / (b1 - b0), *slopes]))
         return Curve(((0.0, 0.0), (1.0, rate)))
-
-
-def _weightless(link: Link | None) -> Link | None:
-    return None if link is None else replace(link, latency=0.0)
 
 
 def _intercept(curve: Curve) -> float:

@@ -31,6 +31,7 @@ DEAR, HALVINGS = 6, 5
 Key = tuple[tuple[object, ...], tuple[str, ...], bool, str]  # shares, messages, memory, objective
 # Bytes of solved tables that are kept for the spaces that were looked at last; others are made anew when they are needed.
 TABLES = 1 << 27
+ROUND_CELLS, PROOF_CELLS, USUAL = 2e7, 2e8, 250
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 
 
@@ -102,7 +103,7 @@ class Spaces:
 
     @cached_property
     def audible(self) -> tuple[str, ...]:
-        return self._messages(WEIGHS / 50)
+        return self._messages(WEIGHS / 50, cells=PROOF_CELLS)
 
     @cached_property
     def once(self) -> tuple[str, ...]:
@@ -117,12 +118,16 @@ class Spaces:
                 found.append(messages())
                 yield found[-1]
 
-    def _messages(self, part: float, among: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """Those whose floor is more than a part of the step; fewer, the lightest left out, where tables would be too wide."""
+    def _messages(
+        self, part: float, among: tuple[str, ...] | None = None, cells: float = ROUND_CELLS
+    ) -> tuple[str, ...]:
+        """Those whose floor is more than a part of the step; fewer, the lightest left out, where tables would be too wide for the
+        time that a solve should take (their `cells` in all, of a graph of USUAL calls; layers that are alike are solved once)."""
         split = Split(self.cluster, 1.0)
         floors = {m: split.floor(m) for m in among or self.buckets.flagged}
         found = tuple(m for m in floors if floors[m] > part * self.floor)
-        while found and self.structure(found).order.peak > MAX_CELLS:
+        cells *= max(1.0, len(self.training.nodes) / USUAL)
+        while found and (self.structure(found).order.peak > MAX_CELLS or self.structure(found).order.total > cells):
             lightest = min(found, key=lambda m: floors[m])
             found = tuple(m for m in found if m != lightest)
         return found
