@@ -128,9 +128,12 @@ class Pairs:
             self.best = pair
             self.better()
 
-    def nothing(self, impossible: list[str]) -> HapError:
-        """Why there is no best: memory (HAP601), or restrictions that leave nothing for what is `impossible` (HAP602)."""
+    def nothing(self, impossible: list[str], late: bool = False) -> HapError:
+        """Why there is no best: memory (HAP601), or restrictions that leave nothing for what is `impossible` (HAP602), or too little time."""
         if self.smallest_need is None:
+            if late:
+                message = f"no program for '{self.training.model}' was found in the time there was"
+                return error("HAP602", message, help="a longer --time-limit, or none", status=1)
             which = f": nothing is left for '{impossible[0]}'" if impossible else ""
             message = f"no program exists for '{self.training.model}' under these restrictions{which}"
             return error("HAP602", message, help="free a placement or a class", status=1)

@@ -130,7 +130,7 @@ class _Planner:
             found = find_baselines(self.training, self.cluster, self.objective)
             self.better_baseline(found)
         if self.best is None:
-            raise self.pairs.nothing([])
+            raise self.pairs.nothing([], self.clock.late())
         best, proof = self.proven(self.best)
         self.say("order", proof)
         best, written, proof = self.ordered(best, proof)
@@ -219,9 +219,9 @@ class _Planner:
         return None
 
     def apart(self, found: list[Pair], solved: Solved) -> bool:
-        """Are programs farther from their space's bound than the gap that is asked for?"""
+        """Are programs farther from their space's bound than the gap that is asked for? None at all are."""
         least = min((p.seconds for p in found), default=np.inf)
-        return bool(least - solved.pricing.bound > self.gap * least)
+        return not found or bool(least - solved.pricing.bound > self.gap * least)
 
     def shares(self, pair: Pair) -> Shares:
         """Better shares for a program: proposals of the linear program, then moves of units.

@@ -15,9 +15,13 @@ from hapdsl.graph.build import build, operators
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.load import load
-from hapdsl.search.baselines import baselines
+from hapdsl.search import spaces as spaces_module
+from hapdsl.search.baselines import baselines, data_parallel
+from hapdsl.search.eliminate import TooWide
+from hapdsl.search.factors import FactorGraph
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
+from hapdsl.search.prices import Pricing
 from hapdsl.workbench import Workbench
 
 from .random_dags import random_case
@@ -142,6 +146,25 @@ def test_a_time_limit_is_kept() -> None:
     assert time.monotonic() - started < 10
     assert accepted(found, graph, made)
     assert found.bound_s <= found.cost_s
+
+
+def test_no_time_for_graphs_that_are_too_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HiGHS may find nothing in the time that is left: then all devices do everything, or what time lacked for is said, not that nothing exists."""
+    graph, made = example("mlp"), machines("digits")
+
+    def in_vain(*args: object, **options: object) -> Pricing:
+        if options.get("solve") is None:
+            raise TooWide(10**9, 10**10)
+        space = args[0]
+        assert isinstance(space, FactorGraph)
+        return Pricing(np.zeros(space.components), 0.0, 0.0, (), 1, "cancelled", None)
+
+    monkeypatch.setattr(spaces_module, "cutting_planes", in_vain)
+    found = plan(graph, made, time_limit=0.0, baselines=False)
+    assert accepted(found, graph, made) and found.bound_s <= found.cost_s
+    with pytest.raises(HapError) as caught:
+        plan(graph, made, time_limit=0.0, baselines=False, restriction=data_parallel(graph, False))
+    assert "in the time there was" in caught.value.diagnostics[0].message
 
 
 def test_progress_is_told_in_descending_costs() -> None:
