@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hapdsl.check.values import Pattern
-from hapdsl.graph.program import BESIDES, COLLECTIVES, METHODS, Instruction, Value, conversion
+from hapdsl.graph.program import COLLECTIVES, METHODS, Instruction, Value, conversion
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
@@ -273,7 +273,7 @@ def _why_not(source: Placement) -> str:
 def _how(line: nodes.Line, inputs: Patterns, graph: TrainingGraph) -> tuple[str | None, str | None]:
     """The method written, else the first one of a collective; and the dtype it is sent in, None where that is the operands' own."""
     collective = line.function in COLLECTIVES
-    methods = (*METHODS.get(line.function, ()), *BESIDES.get(line.function, ()))
+    methods = METHODS.get(line.function, ())
     method, dtype = methods[0] if collective else None, None
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):

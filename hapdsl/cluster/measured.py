@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from hapdsl.cluster.hardware import Curve, OpCurve
-from hapdsl.graph.program import BESIDES, METHODS
+from hapdsl.graph.program import METHODS
 from hapdsl.lang import nodes, units
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.nodes import Quantity, Span
@@ -21,7 +21,7 @@ from hapdsl.lang.nodes import Quantity, Span
 # A collective as such (then the table holds for all its methods), or one method of it.
 MEASURABLE = (
     *METHODS,
-    *(f"{kind}_{method}" for known in (METHODS, BESIDES) for kind, methods in known.items() for method in methods),
+    *(f"{kind}_{method}" for kind, methods in METHODS.items() for method in methods),
 )
 MOST_BYTES, MOST_SECONDS, MOST_SKEWED = 1e18, 1e6, 1e5
 BEYOND = 1e3

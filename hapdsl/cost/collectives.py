@@ -28,7 +28,11 @@ The collectives are synchronous: a step lasts as long as its largest block, and 
 all the same. n = 1 costs nothing; with one node, or one device in each, hierarchical is the ring. Whatever flows at once through
 one card or switch shares it (`hapdsl.cluster.wiring`).
 
-A price depends on the shares through m and T alone, and is a latency plus seconds per byte of both. The search relies on that.
+What was measured goes before what a formula says: where any method of a collective has a curve, none without one is chosen, nor priced
+below the cheapest that has.
+
+A price depends on the shares through m and T alone, and by one method is a latency plus seconds per byte of both; the cheapest
+is the least of such lines. The search relies on that.
 
 Sources: ring, tree and pairwise are those of Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations
 in MPICH" (2005); two levels as in MagPIe (Kielmann et al., 1999) and BlueConnect (Cho et al., 2019), of all_to_all as in Träff, Rougier, "MPI
@@ -73,15 +77,22 @@ def collective_seconds(
     method = _plainly(kind, METHODS[kind][0] if method is None else method, joined)
     largest = float(np.max(shares)) if kind != "all_reduce" else 0.0
     if cluster.measured and n == len(cluster):  # a curve was measured with all devices, so it says nothing about fewer
-        curve = cluster.measured.get(f"{kind}_{method}")
-        if curve is not None:
-            return curve.seconds(
-                _moved(kind, method, largest, total, n), n * largest / total if total and largest else 1.0
-            )
-        curve = cluster.measured.get(kind)
-        if curve is not None:  # of all methods; shares that differ count as if each were the largest
-            return curve.seconds(_moved(kind, "", largest, total, n))
+        curves = {m: _measured(kind, _plainly(kind, m, joined), largest, total, cluster) for m in METHODS[kind]}
+        known = {m: seconds for m, seconds in curves.items() if seconds is not None}
+        if method in known:
+            return known[method]
+        return max(wired_seconds(kind, method, largest, total, joined), min(known.values(), default=0.0))
     return wired_seconds(kind, method, largest, total, joined)
+
+
+def _measured(kind: str, method: str, largest: float, total: float, cluster: Cluster) -> float | None:
+    """What a curve of this method says of all devices, or one of the collective as such; None where there is none."""
+    n = len(cluster)
+    curve = cluster.measured.get(f"{kind}_{method}")
+    if curve is not None:
+        return curve.seconds(_moved(kind, method, largest, total, n), n * largest / total if total and largest else 1.0)
+    curve = cluster.measured.get(kind)  # of all methods; shares that differ count as if each were the largest
+    return None if curve is None else curve.seconds(_moved(kind, "", largest, total, n))
 
 
 def wired_seconds(kind: str, method: str, largest: float, total: float, wiring: Wiring) -> float:
@@ -140,6 +151,15 @@ def _moved(kind: str, method: str, largest: float, total: float, n: int) -> floa
     return total if kind == "all_reduce" or method == "grouped" else n * largest
 
 
+def candidates(kind: str, cluster: Cluster, devices: int) -> tuple[str, ...]:
+    """The methods that are chosen among for a group of so many devices: those that were measured, where any was, else all."""
+    methods = METHODS[kind]
+    if not cluster.measured or devices != len(cluster) or kind in cluster.measured:
+        return methods
+    wiring = cluster.link(range(devices))
+    return tuple(m for m in methods if f"{kind}_{_plainly(kind, m, wiring)}" in cluster.measured) or methods
+
+
 def best_method(
     kind: str,
     shares: ArrayLike,
@@ -148,7 +168,8 @@ def best_method(
     devices: Sequence[int] | None = None,
     wiring: Wiring | None = None,
 ) -> tuple[str, float]:
-    """The cheapest method and its seconds; the first listed one wins a tie. Arguments as in `collective_seconds`."""
-    priced = [(collective_seconds(kind, m, shares, total, cluster, devices, wiring), m) for m in METHODS[kind]]
+    """The cheapest of `candidates` and its seconds; the first listed one wins a tie. Arguments as in `collective_seconds`."""
+    methods = candidates(kind, cluster, len(cluster) if devices is None else len(devices))
+    priced = [(collective_seconds(kind, m, shares, total, cluster, devices, wiring), m) for m in methods]
     seconds, method = min(priced, key=lambda p: p[0])
     return method, seconds

@@ -87,6 +87,15 @@ class Columns:
         return np.asarray(own[place])
 
     @cached_property
+    def in_turn(self) -> Bools:
+        """Which lines are collectives that take room for what arrives when their operands have ended, bool array [lines]. A tree's first message may be
+        on its way before; of several operands, room for the outputs comes later still."""
+        kinds, place = self._own_kinds
+        examples = [self.numbers.examples[k].instruction if k >= 0 else None for k in kinds.tolist()]
+        own = np.array([i is not None and i.method == "tree" and len(i.inputs) == 1 for i in examples], dtype=bool)
+        return np.asarray(self.collective & ~own[place])
+
+    @cached_property
     def compute(self) -> Bools:
         """Which lines call an operator, bool array [lines]."""
         return np.asarray((self.kinds >= 0) & ~self.collective)

@@ -140,7 +140,7 @@ def _one_after_another(columns: Columns, first: Ints, ends: Ints, sizes: Ints) -
     apart = first < ends
     for row, at, among in ((0, first, np.ones(len(first), dtype=bool)), (1, ends, apart & (ends < len(columns)))):
         chosen = np.flatnonzero(among)
-        chosen = chosen[columns.collective[at[chosen]]]
+        chosen = chosen[columns.in_turn[at[chosen]]]
         np.add.at(found[row], at[chosen], sizes[chosen])
     return np.asarray(found.min(axis=0))
 

@@ -15,15 +15,12 @@ from hapdsl.theory.placements import Placement, Placements, show
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 LOCAL = ("slice", "partial")  # R -> S(d) keeps a piece; R -> P keeps the value on one device, zeros elsewhere
 LOADS = ("input", "param", "state", "seed")
-METHODS = {  # what the search chooses among; the first is the default
-    "all_reduce": ("ring", "hierarchical"),
+METHODS = {  # the first is the default, and wins a tie
+    "all_reduce": ("ring", "hierarchical", "tree"),
     "all_gather": ("padded", "grouped", "hierarchical"),
     "reduce_scatter": ("padded", "grouped", "hierarchical"),
     "all_to_all": ("pairwise", "hierarchical"),
 }
-# What a line may say besides. A tree is priced, checked and run, but not chosen: whatever library does a ring's all_reduce takes a tree
-# for short messages by itself.
-BESIDES = {"all_reduce": ("tree",)}
 
 
 def conversion(source: Placement, target: Placement) -> str | None:

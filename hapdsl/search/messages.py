@@ -21,8 +21,8 @@ from dataclasses import replace
 import numpy as np
 
 from hapdsl.cluster.hardware import Cluster, Curve, weightless
-from hapdsl.cost.collectives import collective_seconds
-from hapdsl.graph.program import COLLECTIVES, METHODS
+from hapdsl.cost.collectives import candidates, collective_seconds
+from hapdsl.graph.program import COLLECTIVES
 from hapdsl.graph.training import TrainingGraph
 
 BUCKET = 25 * 2**20  # bytes; a full bucket is sent
@@ -136,7 +136,7 @@ class Split:
             return 0.0
         measured = self.cluster.measured
         found = []
-        for kind, method in [(k, m) for k in SHARED[shared][1] for m in METHODS[k]]:
+        for kind, method in [(k, m) for k in SHARED[shared][1] for m in candidates(k, self.cluster, len(self.cluster))]:
             curve = measured.get(f"{kind}_{method}") or measured.get(kind)
             if curve is not None:
                 found.append(_intercept(curve))

@@ -183,7 +183,31 @@ def test_best_method_is_the_cheapest() -> None:
     assert seconds == min(prices.values()) == prices[method]
 
 
+def test_short_messages_go_up_a_tree_and_long_ones_round_a_ring() -> None:
+    """Four devices at 10 bytes/s: 4 T/10 + 4 a beside 1.5 T/10 + 6 a meet at T = 8 a."""
+    cluster = flat(4, Link(10, 2))
+    assert [best_method("all_reduce", [], total, cluster)[0] for total in (0, 15.9, 16.1)] == ["tree", "tree", "ring"]
+    assert best_method("all_reduce", [], 15.9, cluster)[1] == pytest.approx(4 * 15.9 / 10 + 8)
+    assert best_method("all_reduce", [], 1, flat(2, Link(10, 2)))[0] == "ring"  # of two, a tree sends everything twice
+
+
 # -- measured curves ---------------------------------------------------------------
+
+
+def test_what_was_measured_goes_before_what_a_formula_says() -> None:
+    """Links of a bare formula are fast; a ring that was measured is slower than a tree that nobody has measured, and is taken."""
+    ring, tree = Curve(((0.0, 10.0), (1000.0, 20.0))), Curve(((0.0, 9.0), (1000.0, 90.0)))
+    measured = flat(5, Link(1e9, 1e-6), {"all_reduce_ring": ring})
+    assert best_method("all_reduce", [], 500, measured) == ("ring", 15)
+    assert best_method("all_reduce", [], 500, measured, [0, 1, 2, 3])[0] == "tree"  # of four nothing was measured
+    assert collective_seconds("all_reduce", "tree", [], 500, measured) == 15  # a line may say so, but it is no bargain
+    assert best_method("all_gather", [1] * 5, 5, measured)[1] < 1e-4
+    both = flat(4, Link(1e9, 1e-6), {"all_reduce_ring": ring, "all_reduce_tree": tree})
+    assert [best_method("all_reduce", [], size, both) for size in (0, 1000)] == [("tree", 9), ("ring", 20)]
+    alone = flat(4, Link(1e9, 1e-6), {"all_reduce_tree": tree})
+    assert best_method("all_reduce", [], 1000, alone) == ("tree", 90)
+    every = flat(4, Link(1e9, 1e-6), {"all_reduce": ring})
+    assert best_method("all_reduce", [], 500, every) == ("ring", 15)
 
 
 def test_a_curve_is_straight_between_and_beyond_its_points() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hapdsl.cluster.hardware import Curve
+from hapdsl.cost import best_method, collective_seconds
+from hapdsl.graph.program import METHODS
 from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.eliminate import eliminate
@@ -103,6 +106,25 @@ def test_a_message_costs_at_least_its_floor_and_its_bytes(seed: int) -> None:
         assert floor + light.seconds(size) <= curve.seconds(size) * (1 + 1e-9) + 1e-15
         half = size / 2  # two operands add up to one message
         assert 2 * light.seconds(half) <= light.seconds(size) * (1 + 1e-9) + 1e-18
+
+
+@pytest.mark.parametrize("known", [(), ("all_reduce_ring",), ("all_reduce_tree", "all_gather_grouped")])
+@pytest.mark.parametrize("machines", [CLUSTERS["network"], CLUSTERS["three"].replace("2 * slow", "4 * slow")])
+def test_no_method_undercuts_a_message_s_floor_and_its_bytes(machines: str, known: tuple[str, ...]) -> None:
+    """A tree is cheaper than a ring for short messages only, so the least price isn't one line of the bytes; any method counts that a line may name."""
+    made = cluster(machines)
+    curve = Curve(((0.0, 30e-6), (200.0, 31e-6), (1e5, 6e-3)))
+    made = replace(made, measured={**made.measured, **dict.fromkeys(known, curve)})
+    split, n = Split(made, 4.0), len(made)
+    taken = set()
+    for shared, (_, kinds) in SHARED.items():
+        for kind, total in itertools.product(kinds, (4, *np.geomspace(5, 1e7, 40))):
+            shares = np.array([total / 2, *[total / 2 / (n - 1)] * (n - 1)])
+            least = split.floor(shared) + best_method(kind, shares, total, split.light)[1]
+            for method in METHODS[kind]:
+                assert least <= collective_seconds(kind, method, shares, total, made) * (1 + 1e-9)
+            taken.add(best_method(kind, shares, total, made)[0])
+    assert ("tree" in taken) == ("all_reduce_tree" in known or (not known and made.network is None))
 
 
 def test_flags_are_worth_a_latency_each() -> None:
