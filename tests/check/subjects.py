@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -65,67 +65,71 @@ def in_units(tree: nodes.Program, graph: TrainingGraph) -> nodes.Program:
     return replace(tree, body=(*mesh, *head, *(s for s in kept if not isinstance(s, nodes.Mesh))))
 
 
-def written() -> Iterator[Subject]:
-    """The hand-written programs, and the complete one of the reference text."""
-    for path in [*PLANS, REFERENCE]:
-        bench = Workbench(path)
-        for program in bench.programs():
-            if is_sketch(program):
-                continue
-            if program.model not in SMALL:
-                raise KeyError(f"say in SMALL how large '{program.model}' is to be here")
-            graph = bench.graph(program.model, SMALL[program.model])
-            tree = in_units(small(program), graph)
-            yield subject(f"{path.stem}/{program.name}", tree, graph)
+def written(path: Path) -> Subject:
+    """The hand-written program of a file, complete: sketches beside it are left out."""
+    bench = Workbench(path)
+    (program,) = (p for p in bench.programs() if not is_sketch(p))
+    if program.model not in SMALL:
+        raise KeyError(f"say in SMALL how large '{program.model}' is to be here")
+    graph = bench.graph(program.model, SMALL[program.model])
+    return subject(f"{path.stem}/{program.name}", in_units(small(program), graph), graph)
 
 
-def synthesised() -> Iterator[Subject]:
-    """What the planner makes of an MLP and of a transformer with layers, rolled. Only these need the search."""
+def synthesised(model: str) -> Subject:
+    """What the planner makes of an MLP or of a transformer with layers, rolled. Only these need the search."""
     from hapdsl.search.planner import plan
 
     bench = Workbench(REFERENCE)
-    for model in ("mlp", "gpt"):
-        graph = bench.graph(model, SMALL[model])
-        program = plan(graph, bench.cluster("box"), baselines=False, time_limit=20).program
-        yield subject(f"plan/{model}", without_fingerprint(write(program)), graph)
+    graph = bench.graph(model, SMALL[model])
+    program = plan(graph, bench.cluster("box"), baselines=False, time_limit=20).program
+    return subject(f"plan/{model}", without_fingerprint(write(program)), graph)
 
 
-def two_axes() -> Iterator[Subject]:
-    """Hand-written programs spread data-parallel over a second axis; where both axes cut the batch, with rows of shares."""
-    for path in PLANS:
-        if path.stem not in ("layer_megatron", "layer_zero", "mlp_zero"):
-            continue
-        bench = Workbench(path)
-        program = bench.program()
-        graph = bench.graph(program.model, SMALL[program.model])
-        checked = verify(small(program), graph)
-        batch = graph.classes["batch"].units
-        nested = any(len(v.placement) == 1 and v.tensor in ("x", "image") and v.placement[0].kind == "S" for i in checked.program.instructions for v in i.outputs)  # fmt: skip
-        outer = {} if nested else {"batch": [batch - 2, 2]}
-        rows = {"batch": [[batch - 4, 1, 0, 1], [1, 1, 0, 0]]} if nested else {}
-        yield subject(f"across/{path.stem}", without_fingerprint(write(across(checked.program, outer, rows))), graph)
+def two_axes(path: Path) -> Subject:
+    """A hand-written program spread data-parallel over a second axis; where both axes cut the batch, with rows of shares."""
+    bench = Workbench(path)
+    program = bench.program()
+    graph = bench.graph(program.model, SMALL[program.model])
+    checked = verify(small(program), graph)
+    batch = graph.classes["batch"].units
+    nested = any(len(v.placement) == 1 and v.tensor in ("x", "image") and v.placement[0].kind == "S" for i in checked.program.instructions for v in i.outputs)  # fmt: skip
+    outer = {} if nested else {"batch": [batch - 2, 2]}
+    rows = {"batch": [[batch - 4, 1, 0, 1], [1, 1, 0, 0]]} if nested else {}
+    return subject(f"across/{path.stem}", without_fingerprint(write(across(checked.program, outer, rows))), graph)
 
 
-def layered() -> Iterator[Subject]:
-    """Programs at random in which some layers cut heads and ffn otherwise than the rest."""
+def layered(seed: int) -> Subject:
+    """A program at random in which some layers cut heads and ffn otherwise than the rest."""
     graph = Workbench(REFERENCE).graph("gpt", SMALL["gpt"])
     none = nodes.Items(())
     some = [
         nodes.Shares(c, none, None, nodes.Layers("layer", *turns)) for c, turns in (("heads", (0, 1)), ("ffn", (1, 3)))
     ]
     apart = split(nodes.Program("apart", "gpt", (), None, tuple(some)), graph, Report())
-    for seed in (2, 5):
-        program = random_program(apart, (("devices", 4),), seed)
-        yield subject(f"layered/{seed}", without_fingerprint(write(program)), graph)
+    program = random_program(apart, (("devices", 4),), seed)
+    return subject(f"layered/{seed}", without_fingerprint(write(program)), graph)
 
 
 def without_fingerprint(tree: nodes.Program) -> nodes.Program:
     return replace(tree, body=tuple(s for s in tree.body if not isinstance(s, nodes.Fingerprint)))
 
 
-@lru_cache(maxsize=1)
-def subjects() -> tuple[Subject, ...]:
-    return (*written(), *two_axes(), *layered(), *synthesised())
+MAKERS: dict[str, Callable[[], Subject]] = {
+    **{f"written/{path.stem}": partial(written, path) for path in [*PLANS, REFERENCE]},
+    **{
+        f"across/{p.stem}": partial(two_axes, p)
+        for p in PLANS
+        if p.stem in ("layer_megatron", "layer_zero", "mlp_zero")
+    },
+    **{f"layered/{seed}": partial(layered, seed) for seed in (2, 5)},
+    **{f"plan/{model}": partial(synthesised, model) for model in ("mlp", "gpt")},
+}
+
+
+@cache
+def made(name: str) -> Subject:
+    """The subject of this name in MAKERS."""
+    return MAKERS[name]()
 
 
 def agrees(checked: Checked, subject: Subject) -> bool:
