@@ -1,0 +1,300 @@
+"""What seldom happens in a run: first values of other kinds, edges of kernels, feeds that are joined in the middle, files that were tampered with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import scaled_dot_product_attention
+
+from hapdsl.graph.build import build
+from hapdsl.graph.program import Layout
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.parse import parse
+from hapdsl.run import checkpoint, checkpoint_read, checkpoint_write, gradients, heartbeat, pieces, tracing
+from hapdsl.run.checkpoint_state import write_whole
+from hapdsl.run.data import open_feed, skip
+from hapdsl.run.distributed import Rank
+from hapdsl.run.initial import initial
+from hapdsl.run.inprocess import InProcess
+from hapdsl.run.launch import launch
+from hapdsl.run.moves import Move
+from hapdsl.run.reference import Reference
+from hapdsl.theory.library import standard
+from hapdsl.theory.placements import P, R, S
+from tests.run.helpers import graph_of, mover, partials
+
+F64 = torch.float64
+
+
+def built(text, train=True):
+    (model,) = [i for i in parse(text).items if isinstance(i, nodes.Model)]
+    return build(model, {}, standard(), train=train)
+
+
+def model(body, head="batch = 6"):
+    return built(f"model m({head}) {{\n{body}\n}}")
+
+
+# -- first values --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(30, 50), (5, 6, 70), (40, 9, 3, 3), (2000,)])
+def test_xavier_is_torchs(shape):
+    """Within its bound and up to it; weights are [in, out] here, [out, in] in torch, and kernels of convolutions alike."""
+    dims = ", ".join(map(str, shape))
+    found = initial(model(f"param w : f32[{dims}] init xavier()\nloss = sum(w, {list(range(len(shape)))})\ntrain loss with sgd(lr = 0.1)"), 3, F64)["w"]  # fmt: skip
+    theirs = torch.empty(shape if len(shape) == 4 else (shape[-1], math.prod(shape[:-1])), dtype=F64)
+    if len(shape) == 1:  # torch has none for vectors: as many in as out
+        bound = math.sqrt(6 / (2 * shape[0]))
+    else:
+        fan_in, fan_out = torch.nn.init._calculate_fan_in_and_fan_out(theirs)
+        bound = math.sqrt(6 / (fan_in + fan_out))
+    assert found.shape == shape and 0.99 * bound < found.abs().max() <= bound
+    assert found.std() == pytest.approx(bound / math.sqrt(3), rel=0.05) and abs(float(found.mean())) < bound / 10
+
+
+# -- the scale of f16 --------------------------------------------------------------------
+
+
+def test_the_scale_of_gradients_is_that_of_torchs_grad_scaler(monkeypatch):
+    """Halved by a step that isn't finite, doubled after so many that were, counted from the last change."""
+    monkeypatch.setattr(gradients, "INTERVAL", 3)
+    ours = gradients.Scale(gradients.FIRST)
+    theirs, tracker = torch.tensor(gradients.FIRST), torch.zeros((), dtype=torch.int32)
+    finite = random.Random(1).choices([True, False], [5, 1], k=60)
+    seen = set()
+    for good in finite:
+        before = ours.value
+        ours.after(good)
+        torch._amp_update_scale_(theirs, tracker, torch.tensor(float(not good)), gradients.GROWTH, gradients.BACKOFF, 3)
+        assert ours.value == float(theirs)
+        seen.add(ours.value / before)
+    assert seen == {0.5, 1.0, 2.0} and ours.skipped == finite.count(False)
+
+
+# -- kernels -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", ["dropout", "drop_path"])
+@pytest.mark.parametrize("p", [0, 1])
+def test_dropout_of_nothing_and_of_everything(operator, p):
+    graph = model(f"input x : f32[batch, 5]\nparam w : f32[5, 4] init normal()\ny = matmul({operator}(x, p = {p}), w)\nloss = sum(y, [0, 1])\noutput y\ntrain loss with sgd(lr = 0.5)")  # fmt: skip
+    x = torch.randn(6, 5, dtype=F64)
+    held = initial(graph, 1, F64)
+    made = Reference(graph, F64).step({**held, "x": x})
+    w = held["w"].clone().requires_grad_()
+    y = torch.nn.functional.dropout(x, float(p)) @ w
+    y.sum().backward()
+    torch.testing.assert_close(made["y"], y.detach())
+    torch.testing.assert_close(made[graph.updates["w"]], w.detach() - 0.5 * w.grad)
+
+
+@pytest.mark.parametrize("causal", ["true", "false"])
+def test_attention_whose_values_are_of_another_size(causal):
+    """torch's kernels that go through the keys in blocks take heads of one size only."""
+    graph = model(f"""
+        input q : f32[batch, 2, 5, 4]
+        param k : f32[batch, 2, 5, 4] init normal(std = 1)
+        param v : f32[batch, 2, 5, 3] init normal(std = 1)
+        y = attention(q, k, v, causal = {causal})
+        loss = sum(mul(y, y), [0, 1, 2, 3])
+        train loss with sgd(lr = 1)""")
+    q, held = torch.randn(6, 2, 5, 4, dtype=F64), initial(graph, 1, F64)
+    made = Reference(graph, F64).step({**held, "q": q})
+    k, v = (held[n].clone().requires_grad_() for n in "kv")
+    loss = scaled_dot_product_attention(q, k, v, is_causal=causal == "true").square().sum()
+    loss.backward()
+    torch.testing.assert_close(made[graph.loss], loss.detach())
+    for name, tensor in (("k", k), ("v", v)):
+        torch.testing.assert_close(made[graph.updates[name]], tensor.detach() - tensor.grad)
+
+
+# -- feeds --------------------------------------------------------------------------------
+
+FED = "input x : f32[batch, 2]\ninput rate : f32[]\nparam w : f32[2, 3]\nloss = sum(matmul(x, w), [0, 1])\ntrain loss with sgd(lr = rate)"
+
+
+def counted():
+    for step in range(1, 5):
+        yield {"x": torch.full((6, 2), float(step)), "rate": torch.tensor(0.1)}
+
+
+def listed():
+    yield [torch.zeros(6, 2)]
+
+
+def test_a_run_that_goes_on_goes_through_an_iterator():
+    """Else it would train on the first batches again; and an iterator that ends starts again."""
+    feed = open_feed(f"{__name__}:counted", model(FED))
+    skip(feed, 3)
+    assert [float(feed.batch(step)["x"][0, 0]) for step in range(3, 8)] == [3, 4, 1, 2, 3]
+
+
+def test_an_iterator_of_something_else():
+    with pytest.raises(HapError, match="must return mappings from input to tensor, not list") as stop:
+        open_feed(f"{__name__}:listed", model(FED)).batch(1)
+    assert stop.value.diagnostics[0].code == "HAP711"
+
+
+def test_a_rank_is_given_the_step_s_value_of_an_input_without_dims(tmp_path):
+    save_file({"x": torch.arange(60.0).reshape(30, 2), "rate": torch.tensor([0.3, 0.2])}, tmp_path / "d.safetensors")
+    feed = open_feed(str(tmp_path / "d.safetensors"), model(FED))
+    for step in (1, 2, 3):
+        parts = feed.parts(step, {"rate": ("rate", ()), "x": ("x", (slice(2, 4), slice(1, 2)))})
+        assert torch.equal(parts["rate"], feed.batch(step)["rate"])
+        assert torch.equal(parts["x"], feed.batch(step)["x"][2:4, 1:])
+    assert float(feed.batch(3)["rate"]) == pytest.approx(0.2)
+
+
+# -- files --------------------------------------------------------------------------------
+
+
+def saved(folder, graph):
+    return write_whole(folder, graph, initial(graph)).folder
+
+
+def test_a_checkpoint_of_another_kind_of_numbers(tmp_path):
+    floats = model("input x : f32[batch, 2]\nparam w : f32[2, 3]\nfrozen b : f32[3]\nloss = sum(add(matmul(x, w), b), [0, 1])\ntrain loss with sgd(lr = 0.1)")  # fmt: skip
+    whole = model("input x : f32[batch, 2]\nparam w : f32[2, 3]\nfrozen b : i64[3]\nloss = sum(add(matmul(x, w), cast(b, to = f32)), [0, 1])\ntrain loss with sgd(lr = 0.1)")  # fmt: skip
+    found = checkpoint.find(saved(tmp_path, floats))
+    checkpoint_read.fits(found, floats)
+    with pytest.raises(HapError, match=r"'b' of .* holds f32, model 'm' says i64") as stop:
+        checkpoint_read.fits(found, whole)
+    assert stop.value.diagnostics[0].code == "HAP753"
+
+
+def forged(folder, change):
+    """Change the manifest, and its checksum with it."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    del manifest["checksum"]
+    compact = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    whole = manifest | {"checksum": hashlib.sha256(compact.encode()).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(whole))
+
+
+def replaced(folder, tensors):
+    """Put other tensors into the first rank's file, and its size and checksum into the manifest."""
+    path = folder / checkpoint.file_name(0)
+    save_file(tensors, path)
+    content = path.read_bytes()
+    file = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    forged(folder, lambda manifest: manifest["files"][0].update(file))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: {n: x for n, x in t.items() if n != "w@R"} | {"v@R": t["w@R"]}, "'w@R' is missing"),
+        (lambda t: t | {"w@R": t["w@R"].to(torch.int32)}, "'w@R' holds torch.int32, f32 was written"),
+        (lambda t: t | {"w@R": t["w@R"].T.contiguous()}, r"'w@R' has shape \[3, 2\], \[2, 3\] was written"),
+    ],
+    ids=["a name", "numbers", "a shape"],
+)
+def test_a_file_that_the_manifest_knows_but_doesn_t_describe(tmp_path, change, words):
+    graph = model(FED)
+    folder = saved(tmp_path, graph)
+    replaced(folder, change(load_file(folder / checkpoint.file_name(0))))
+    found = checkpoint.find(folder)
+    found.verify()
+    with pytest.raises(HapError, match=words) as stop:
+        dict(checkpoint_read.tensors(found))
+    assert stop.value.diagnostics[0].code == "HAP751"
+
+
+def test_a_manifest_that_is_no_manifest(tmp_path):
+    folder = saved(tmp_path, model(FED))
+    forged(folder, lambda manifest: manifest["tensors"]["w"].update(dtype="f33"))
+    with pytest.raises(HapError, match="tensor 'w'") as stop:
+        checkpoint.find(folder)
+    assert stop.value.diagnostics[0].code == "HAP751"
+    os.truncate(folder / "manifest.json", checkpoint.LARGEST_MANIFEST + 1)  # takes no room on the disk
+    with pytest.raises(HapError, match="too many for a manifest") as stop:
+        checkpoint.find(folder)
+    assert stop.value.diagnostics[0].code == "HAP751"
+
+
+def test_a_machine_that_can_t_see_the_folder(tmp_path):
+    """Each rank writes its own file; rank 0 alone has made the folder."""
+    _, failed = checkpoint_write.Writer._write(None, tmp_path / "elsewhere" / "rank-1.safetensors", {})
+    assert failed is not None and failed.diagnostics[0].code == "HAP754"
+    assert "all machines must share it" in failed.diagnostics[0].message
+
+
+# -- pieces and messages --------------------------------------------------------------------
+
+
+def test_what_doesn_t_fit_the_layout_is_refused():
+    graph = graph_of([(4, 6)], ["f64"])
+    shares = {c: {(0,): np.array([u.units - 1, 1])} for c, u in graph.classes.items()}
+    program = mover(graph, Layout((("devices", 2),), shares), [[(S(0),)], [(R,)]])
+    start, end = (i.outputs[0] for i in program.instructions)
+    with pytest.raises(HapError, match=r"device 1 holds \[2, 6\]") as stop:
+        pieces.assemble(program, start, [torch.zeros(3, 6), torch.zeros(2, 6)])
+    assert stop.value.diagnostics[0].code == "HAP705"
+    with pytest.raises(HapError, match=r"\[4, 5\], expected \[4, 6\]") as stop:
+        InProcess(program).step({"x0": torch.zeros(4, 5)})
+    assert stop.value.diagnostics[0].code == "HAP706"
+    assert pieces.largest_gap(torch.zeros(2), torch.zeros(3)) == math.inf
+    assert pieces.largest_gap(torch.zeros(0, 3), torch.zeros(0, 3)) == 0
+    torn = pieces.transfer(program, start, end, [0, 1], False)
+    with pytest.raises(HapError, match="aren't of one piece"):
+        pieces.Transfer(start, (torn.targets[0], torn.sources[1]), (torn.sources[1],) * 2, True).verify()
+
+
+def alone_and_narrow(reporter, program, held):
+    """A mesh axis of one device has nothing to send; what is sent narrower than it is held is packed so."""
+    rank = Rank(program, keep_all=True)
+    rank.held = {v: locals[rank.rank] for v, locals in held.items()}
+    assert any(isinstance(m, Move) and m.group.size == 1 for m in rank.moves.values())
+    for value, local in rank.step({}).items():
+        reporter.send("value", local, value=str(value))
+    with pytest.MonkeyPatch.context() as patch:  # two machines whose clocks are a second apart
+        mine = ["a", "b"][dist.get_rank()]
+        patch.setattr("socket.gethostname", lambda: mine)
+        clock = tracing.time.perf_counter
+        patch.setattr(tracing.time, "perf_counter", lambda: clock() + dist.get_rank())
+        reporter.send("offset", seconds=tracing._offset())
+
+
+def test_a_mesh_axis_of_one_device_and_clocks_of_two_machines():
+    graph = graph_of([(4, 6), (3, 2)], ["f64", "f64"])
+    shares = {c: {(0,): np.array([u.units - 1, 1]), (1,): np.array([u.units])} for c, u in graph.classes.items()}
+    layout = Layout((("outer", 2), ("inner", 1)), shares)
+    program = mover(graph, layout, [[(P, P)] * 2, [(P, R)] * 2, [(R, R)] * 2])
+    draw = random.Random(1)
+    whole = {n: torch.randint(-9, 9, t.shape).double() for n, t in graph.tensors.items()}
+    held = {v: partials(whole[v.tensor], program, v, draw) for i in program.instructions[:2] for v in i.outputs}
+    seen, offsets = {}, {}
+
+    def receive(rank, header, tensor):
+        if header["kind"] == "value":
+            seen[rank, header["value"]] = tensor
+        else:
+            offsets[rank] = header["seconds"]
+
+    launch(alone_and_narrow, 2, (program, held), receive, method="fork")
+    for name, tensor in whole.items():
+        assert all(torch.equal(seen[r, f"{name}@(R, R)"], tensor) for r in (0, 1)), sorted(seen)
+    assert offsets[0] == 0 and offsets[1] == pytest.approx(1, abs=0.2)
+
+
+# -- what is said -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "words"), [("D", "waits for a disk"), ("T", "is stopped"), ("R", "cut off from the network")]
+)
+def test_why_a_process_is_silent(monkeypatch, state, words):
+    monkeypatch.setattr(heartbeat.Path, "read_text", lambda path: f"7 (a (odd) name) {state} 1 7")
+    assert words in heartbeat.cause_of(7)
