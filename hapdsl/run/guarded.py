@@ -52,14 +52,26 @@ def _end(stop: HapError) -> None:
     os._exit(stop.status)
 
 
+def _leave() -> None:
+    os._exit(1)
+
+
 class Guard:
     """Under torchrun nobody stands above the ranks: rank 0 watches all, each other its own way to the store, and each its connections to all.
 
-    `fatal` is called from a thread, while the rank itself may wait for ever: it says what is wrong and ends the process.
+    `fatal` is called from a thread, while the rank itself may wait for ever: it says what is wrong and ends the process. `left` ends it without a
+    word: the first rank has ended, and with it the store. It has said why; this one waits for another that is stopped, and would do so for ever.
     """
 
-    def __init__(self, store: dist.TCPStore, rank: int, ranks: int, fatal: Callable[[HapError], None]) -> None:
-        self._rank, self._fatal = rank, fatal
+    def __init__(
+        self,
+        store: dist.TCPStore,
+        rank: int,
+        ranks: int,
+        fatal: Callable[[HapError], None],
+        left: Callable[[], None] = _leave,
+    ) -> None:
+        self._rank, self._fatal, self._left = rank, fatal, left
         self._beat = Beat(store, rank, ranks, self._cut)
         self._store = another(store)
         self._end = threading.Event()
@@ -78,6 +90,8 @@ class Guard:
                 self._beat.answered = now
             looked = now
             if now - self._beat.answered > heartbeat.SILENT_S and not self._end.is_set():
+                if self._beat.refused:
+                    return self._left()
                 self._fatal(
                     lost(
                         self._rank,

@@ -38,7 +38,8 @@ class Beat:
     """The heart of one rank of several, in a thread of its own with a connection of its own (a store serves one question at a time).
 
     `gone` is called in that thread before each beat, and when the store no longer answers: it may end the process if nobody is there any more.
-    `cut` is called, once, with a rank that can't be reached any more, though it may beat (`hapdsl.run.links`).
+    `cut` is called, once, with a rank that can't be reached any more, though it may beat (`hapdsl.run.links`). `answered` is when the store last
+    answered; it has `refused` to where its process has ended, which is not the same as silence.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Beat:
         self._cut, self._gone = cut, gone
         self._links = Links(self._store, rank, ranks, prefix())
         self._end = threading.Event()
-        self.answered = time.monotonic()
+        self.answered, self.refused = time.monotonic(), False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
 
@@ -70,6 +71,7 @@ class Beat:
                     return
                 self._end.wait(BEAT_S)
         except RuntimeError:
+            self.refused = True
             if not self._end.is_set():
                 self._gone()
 

@@ -352,9 +352,11 @@ def test_segments_end_at_collectives():
 # -- torchrun ---------------------------------------------------------------------------
 
 
-def as_torchrun_does(arguments: list[str], places: list[tuple[int, int]], port: int, said: Path) -> list[int]:
-    """`hapdsl ARGUMENTS` in one process per (node, local rank), with the environment that torchrun gives; exit statuses."""
-    pids = []
+def as_torchrun_does(
+    arguments: list[str], places: list[tuple[int, int]], port: int, said: Path, pids: list[int] | None = None
+) -> list[int]:
+    """`hapdsl ARGUMENTS` in one process per (node, local rank), with the environment that torchrun gives; exit statuses. `pids` is filled on the way."""
+    pids = [] if pids is None else pids
     for rank, (node, local) in enumerate(places):
         pid = os.fork()
         if pid == 0:
