@@ -35,7 +35,7 @@ def test_the_object(hapdsl: Run, model: Path, tmp_path: Path) -> None:
     assert plan["bound_s"] <= plan["cost_s"]
     assert plan["gap"] == pytest.approx((plan["cost_s"] - plan["bound_s"]) / plan["cost_s"], abs=1e-9)
     assert set(plan["baselines"]) == {"dp_even", "dp_proportional", "zero", "tensor_parallel"}
-    assert all(plan["cost_s"] <= b * (1 + 1e-9) for b in plan["baselines"].values() if b is not None)
+    assert all(plan["cost_s"] <= b * (1 + 1e-9) for b in plan["baselines"].values())
     assert len(plan["memory_bytes"]) == 2
     for cls in plan["classes"].values():
         assert sum(cls["shares"]) == cls["units"]
@@ -293,7 +293,7 @@ def test_a_sketch_is_completed(hapdsl: Run, tmp_path: Path) -> None:
     assert found.object["settings"]["batch"] == 8
     text = out.read_text(encoding="utf-8")
     assert re.search(r"h@R *= relu\(u@R\)", text)
-    assert "shares batch" not in text or "[6, 2]" in text
+    assert re.search(r"^ *shares batch += \[6, 2\]$", text, re.MULTILINE)
     assert any(line.split("=")[0].strip().startswith("w2.grad@S(1)") for line in text.split("\n"))
     assert hapdsl("check", out).status == 0
 
@@ -309,8 +309,10 @@ def test_what_cant_stand_together_is_named(hapdsl: Run, tmp_path: Path) -> None:
     lines = "    h@R = relu(u@R)\n    h@S(0) = relu(u@S(0))\n    ...\n"
     file.write_text(f"{TINY}program odd for tiny on pair {{\n{lines}}}\n", encoding="utf-8")
     found = hapdsl("plan", file, "--program", "odd", "--json")
-    assert found.status in (1, 2)
-    assert [d["code"] for d in found.object["diagnostics"]] == ["HAP603"] * len(found.object["diagnostics"])
+    assert (found.status, found.codes) == (1, ["HAP603"])
+    (said,) = found.object["diagnostics"]
+    first = file.read_text(encoding="utf-8").split("\n").index("    h@R = relu(u@R)") + 1
+    assert f"lines {first}, {first + 1}" in said["message"]
 
 
 VIRTUAL = """

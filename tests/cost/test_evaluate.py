@@ -393,9 +393,9 @@ def deep(layers: int) -> Program:
 def test_three_thousand_instructions_are_priced_at_once() -> None:
     """About 40 ms on an idle core; the bound leaves room for a busy one, not for anything quadratic."""
     program, cluster = deep(750), hand.cluster([1e12] * 2 + [5e11] * 6, 1e11, Link(1e10, 1e-5))
-    began = time.perf_counter()
+    began = time.process_time()
     cost = evaluate(program, cluster)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
     one = evaluate(deep(1), cluster)
     assert cost.sync_s == pytest.approx(750 * one.sync_s)
 

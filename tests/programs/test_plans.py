@@ -119,17 +119,15 @@ def test_costed(name: str) -> None:
     assert cost.fits
 
 
-def uneven(program: Program) -> None:
-    """Shares follow the speeds 4:2:1:1 as closely as whole units allow."""
-    for value in {v for i in program.instructions for v in (*i.inputs, *i.outputs)}:
-        lengths = program.local_bytes(value)
-        if len(program.layout.mesh) == 1 and any(p.kind == "S" for p in value.placement):
-            assert lengths.tolist() == [lengths[-1] * k for k in (4, 2, 1, 1)], value
-
-
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", [n for n in WRITTEN if n != "mesh"])
 def test_shares_are_uneven(name: str) -> None:
-    uneven(plan(name).program)
+    """Shares follow the speeds 4:2:1:1 as closely as whole units allow."""
+    program = plan(name).program
+    values = {v for i in program.instructions for v in (*i.inputs, *i.outputs)}
+    cut = [program.local_bytes(v) for v in values if v.placement[0].kind == "S"]
+    assert len(program.layout.mesh) == 1 and len(cut) > 3
+    for lengths in cut:
+        assert lengths.tolist() == [lengths[-1] * k for k in (4, 2, 1, 1)]
 
 
 def collectives(program: Program) -> Counter[str]:

@@ -205,10 +205,10 @@ def test_width_is_known_beforehand() -> None:
         wide.variable(f"v{i}", 10)
     for u, v in itertools.combinations(range(40), 2):
         wide.factor((u, v), np.zeros((10, 10)))
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(TooWide) as caught:
         eliminate(wide)
-    assert caught.value.cells == 10**40 and time.monotonic() - started < 5
+    assert caught.value.cells == 10**40 and time.process_time() - started < 5
     with pytest.raises(TooWide):
         eliminate(graph, max_total=plan.total - 1)
     with pytest.raises(ValueError, match="once"):
@@ -266,9 +266,9 @@ def test_a_long_chain_of_different_tables() -> None:
     forward = np.zeros(8)
     for table in tables:
         forward = (forward[:, None] + table).min(axis=0)
-    started = time.monotonic()
+    started = time.process_time()
     solved = eliminate(graph)
-    assert time.monotonic() - started < 20  # about 0.3 s
+    assert time.process_time() - started < 20  # about 0.3 s
     assert order(graph).peak == 64
     assert solved.bound == pytest.approx(forward.min(), rel=1e-12)
     assert graph.cost(solved.best()) == pytest.approx(solved.bound, rel=1e-12)
