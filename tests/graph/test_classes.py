@@ -182,8 +182,8 @@ def test_a_fingerprint_does_not_depend_on_layout_or_comments() -> None:
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     program = (
-        "import sys; from pathlib import Path; from tests.graph.helpers import example;"
-        "print(*(example(n).fingerprint for n in ('mlp', 'gpt', 'cnn')))"
+        "from hapdsl.workbench import Workbench;"
+        "print(*(Workbench(f'programs/models/{n}.hap').graph(n).fingerprint for n in ('mlp', 'gpt', 'cnn')))"
     )
     root = Path(__file__).parents[2]
     seen = set()
