@@ -21,7 +21,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 
 if TYPE_CHECKING:
-    from hapdsl.search.plan import Candidate, Plan
+    from hapdsl.search.plan import Candidate, Plan, Progress
     from hapdsl.search.reorder import Written
 
 SCOPE = "nodes as single devices"
@@ -63,8 +63,15 @@ def plan_over(graph: TrainingGraph, cluster: Cluster, *, time_limit: float | Non
         replace(d, memory=d.memory * len(n.devices)) for d, n in zip(seen.devices, cluster.nodes, strict=True)
     )
     outside = replace(seen, devices=roomy, within=None)  # seen so, a node holds what its devices hold together
+    told = wishes.get("progress")
+
+    def progress(news: Progress) -> None:
+        """What it does; the best so far is still the first one's, since what this one prices leaves out what nodes do inside."""
+        if told is not None:
+            told(replace(news, doing=f"{news.doing}, nodes from outside", best_s=found.cost_s, bound_s=None, make=None))
+
     try:
-        second = plan(graph, outside, time_limit=left, **{**wishes, "baselines": False, "progress": None})
+        second = plan(graph, outside, time_limit=left, **{**wishes, "baselines": False, "progress": progress})
     except HapError:
         return found
     other = planned(second, cluster)

@@ -75,7 +75,8 @@ class _Planning:
         self.say({"doing": "baselines"})
         virtual = self.hardware.virtual
         seen = self.hardware.outer() if virtual else self.hardware
-        for name, candidate in baselines(self.graph, seen, self.objective).items():
+        beside = baselines(self.graph, seen, self.objective)
+        for name, candidate in beside.items():
             if candidate is not None:
                 self.tell(name, over_all(candidate, self.hardware, self.objective), f"{name}: a baseline")
         wishes: dict[str, Any] = {
@@ -83,13 +84,14 @@ class _Planning:
             "gap": self.gap,
             "progress": self.progress,
             "name": self.name,
+            "baselines": beside,
         }
         on: Fewer | None = None
         if virtual:  # as `hapdsl plan`: two searches over nodes, and a baseline where its expansion is the fastest
             found = plan_over(self.graph, self.hardware, **wishes)
         else:
             smaller = fewer(self.block, self.hardware)
-            found, on = plan_or_fewer(self.graph, self.hardware, smaller, baselines=False, **wishes)
+            found, on = plan_or_fewer(self.graph, self.hardware, smaller, **wishes)
         if on is not None:
             self.block = on.block
         proof = {

@@ -61,7 +61,7 @@ def plan(
     time_limit: float | None = None,
     progress: Report | None = None,
     cancelled: Callable[[], bool] | None = None,
-    baselines: bool = True,
+    baselines: bool | Mapping[str, Candidate | None] = True,
     restriction: Restriction | None = None,
     fixed: Shares | None = None,
     name: str = "plan",
@@ -71,7 +71,8 @@ def plan(
 
     `objective` is "sync" (the paper's stages) or "overlap". The search stops when the program is within `gap` of its bound for its
     shares, after `time_limit` seconds, or when `cancelled()`; it always answers with the best so far. `restriction` and `fixed` keep to a part
-    of the space and to given shares; instructions that are `written` keep their order among each other. Raises HapError: HAP601 where no program fits into memory, HAP602 where none exists.
+    of the space and to given shares; instructions that are `written` keep their order among each other. `baselines` tells whether the plan is put
+    beside them, or hands over what `hapdsl.search.baselines` found already: then no baseline is below the plan. Raises HapError: HAP601 where no program fits into memory, HAP602 where none exists.
     """
     if not training.nodes:
         raise error(
@@ -111,7 +112,7 @@ class _Planner:
     def best(self) -> Pair | None:
         return self.pairs.best
 
-    def run(self, baselines: bool) -> Plan:
+    def run(self, baselines: bool | Mapping[str, Candidate | None]) -> Plan:
         self.say("programs")
         firsts: list[Pair] = []
         for number, shares in enumerate(starts(self.training, self.cluster, self.fixed)):
@@ -125,10 +126,12 @@ class _Planner:
                 break
             self.alternate(pair)
         found: Mapping[str, Candidate | None] = {} if baselines else dict.fromkeys(BASELINES)
-        if baselines and not self.out_of_time():
+        if not isinstance(baselines, bool):
+            found = baselines
+        elif baselines and not self.out_of_time():
             self.say("baselines")
             found = find_baselines(self.training, self.cluster, self.objective)
-            self.better_baseline(found)
+        self.better_baseline(found)
         if self.best is None:
             raise self.pairs.nothing([], self.clock.late())
         best, proof = self.proven(self.best)

@@ -12,6 +12,8 @@ from hapdsl.explore.log import Log
 from hapdsl.explore.service import answer
 from hapdsl.explore.widgets.words import Words
 from hapdsl.explore.workers import Object, Subprocess
+from hapdsl.search.baselines import baselines
+from hapdsl.search.planner import plan
 from hapdsl.virtual import plan_over
 from hapdsl.workbench import Workbench
 
@@ -115,6 +117,11 @@ def test_over_virtual_nodes_it_finds_what_plan_finds() -> None:
     bench = Workbench("nodes.hap", NODES)
     found = plan_over(bench.graph(), bench.cluster(), name="mlp_plan")
     told = [a for a in said if a.get("plan") == "plan"]
+    second = [
+        a for a in said if "nodes from outside" in a.get("doing", "")
+    ]  # the search over nodes alone tells of itself, too
+    firsts = [a["best_s"] for a in said if "doing" in a and a not in second and a.get("best_s") is not None]
+    assert len(second) > 2 and all(a["best_s"] >= found.cost_s * (1 - 1e-9) for a in second) and firsts
     assert said[-1] == {"id": 1, "done": True} and "gap" in told[-1]
     (priced,) = told[-1]["analysis"]["programs"]
     assert len(priced["memory_bytes"]) == 6 and priced["state"] == "proven"
@@ -123,3 +130,21 @@ def test_over_virtual_nodes_it_finds_what_plan_finds() -> None:
     )
     baselines = [a["analysis"]["programs"][0]["sync_s"] for a in said if a.get("plan") not in (None, "plan")]
     assert baselines and priced["sync_s"] <= min(baselines) * (1 + 1e-9)
+
+
+def test_no_plan_is_above_a_baseline_that_is_listed_beside_it() -> None:
+    """A search that is stopped before it has tried anything answers with the fastest of the baselines that it was given."""
+    bench = Workbench("nodes.hap", NODES)
+    graph, cluster = bench.graph(), bench.cluster().outer()
+    beside = baselines(graph, cluster)
+    seen: list[str] = []
+
+    def late() -> bool:
+        return any(what != "programs" for what in seen)  # after the first program
+
+    slowest = max(beside, key=lambda name: -1.0 if beside[name] is None else beside[name].cost.sync_s)
+    poor = {slowest: beside[slowest]}
+    found = plan(graph, cluster, baselines=beside, cancelled=late, progress=lambda news: seen.append(news.doing))
+    assert found.baselines is beside
+    assert found.cost_s <= min(c.cost.sync_s for c in beside.values() if c is not None) * (1 + 1e-9)
+    assert plan(graph, cluster, baselines=poor).cost_s <= found.cost_s * (1 + 1e-9)
