@@ -6,7 +6,7 @@ are the same operator or collective over the same shapes. Whatever is priced und
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hapdsl.graph.inplace import scaled
@@ -56,7 +56,6 @@ class Numbers:
         self._kinds: dict[tuple[object, ...], int] = {}
         self._calls: dict[int, tuple[Node, int]] = {}  # by id; holding the node keeps its id from being reused
         self._call_numbers: dict[tuple[object, ...], int] = {}
-        self._kept: dict[Hashable, Draft] = {}
 
     def slot(self, value: Value) -> int:
         """The number of a value; equal values have one number."""
@@ -132,13 +131,6 @@ class Numbers:
         if kind == len(self.examples):
             self.examples.append(draft)
         return draft
-
-    def kept(self, key: Hashable, make: Callable[[], Instruction]) -> Draft:
-        """The draft that was made under a key of the caller's, or a new one."""
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = self.draft(make())
-        return found
 
     def _call(self, node: Node) -> int:
         """A number that two calls share if they are the same operator with the same attributes and operands."""

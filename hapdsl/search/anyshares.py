@@ -23,9 +23,10 @@ from hapdsl.graph.program import Layout
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.baselines import MESSAGES
 from hapdsl.search.conversions import Conversions, Sizes
+from hapdsl.search.drawn import instruction
 from hapdsl.search.eliminate import TooWide, eliminate
 from hapdsl.search.prices import cutting_planes
-from hapdsl.search.space import Space, Table, instruction
+from hapdsl.search.space import Space, Table
 from hapdsl.search.structure import Structure
 from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.placements import Placement

@@ -14,8 +14,8 @@ from hapdsl.cost.parts import written
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.near import near
+from hapdsl.search.drawn import instruction
 from hapdsl.search.offers import Offer
-from hapdsl.search.space import instruction
 from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule

@@ -10,7 +10,6 @@ that were made once are made again by a look-up.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,30 +19,16 @@ from hapdsl.cost.evaluate import stages_of
 from hapdsl.cost.memory import measure
 from hapdsl.cost.overlap import simulate
 from hapdsl.cost.pricing import Line
-from hapdsl.graph.program import COLLECTIVES, Instruction, Program, Value, conversion
-from hapdsl.graph.training import LOADED, Node
+from hapdsl.graph.program import COLLECTIVES, Program
+from hapdsl.graph.training import Node
 from hapdsl.search.carry import RECOMPUTED
 from hapdsl.search.conversions import Conversions
+from hapdsl.search.drawn import Message, Turn, Waiting
 from hapdsl.search.messages import BUCKET
 from hapdsl.search.offers import Offer, provides
-from hapdsl.search.space import instruction
 from hapdsl.search.structure import Choice
 from hapdsl.theory.placements import Placement, R
 from hapdsl.theory.rules import Rule
-
-Turn = tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Waiting:
-    """A conversion that may wait to share a message with others of its kind; `method` is one that a person wrote."""
-
-    tensor: str
-    source: Placement
-    target: Placement
-    kind: str
-    bytes: int
-    method: str | None
 
 
 class Scheduler:
@@ -54,9 +39,13 @@ class Scheduler:
         self.training, self.cluster, self.pricer = conversions.training, conversions.cluster, conversions.pricer
         self.numbers = self.pricer.numbers
         self.layout, self.buckets, self.wish = conversions.layout, conversions.buckets, conversions.structure.wish
-        self._computes: dict[tuple[int, int], tuple[Rule, Line]] = {}  # holding the rule keeps its id from being reused
-        self._waits: dict[tuple[str, Placement, Offer], tuple[_Waiting, ...]] = {}
-        self._others: dict[tuple[object, ...], Line] = {}
+        self.drawn = conversions.structure.drawn
+        # By ids; what has them is kept here or by `drawn`.
+        self._calls: dict[tuple[object, ...], Line] = {}
+        self._loads: dict[tuple[object, ...], tuple[Placement, Line]] = {}
+        self._waits: dict[tuple[str, int, int], tuple[Placement, Offer, tuple[Waiting, ...]]] = {}
+        self._messages: dict[tuple[object, ...], Line] = {}
+        self._methods: dict[tuple[object, ...], str | None] = {}
         self._last: tuple[Choice, list[Line]] | None = None
 
     def program(self, choice: Choice, name: str = "plan") -> Program:
@@ -93,72 +82,56 @@ class Scheduler:
 
     # -- lines, remembered -----------------------------------------------------------
 
-    def compute(self, k: int, node: Node, rule: Rule) -> Line:
-        found = self._computes.get((k, id(rule)))
+    def call(self, k: int, node: Node, rule: Rule, at: Node) -> Line:
+        """Call k under a rule: where it stands, or once more for call `at`."""
+        key = (k, id(rule)) if at is node else (k, id(rule), at.section, at.repeat)
+        found = self._calls.get(key)
         if found is None:
-            draft = self.numbers.kept((k, rule), lambda: instruction(node, rule))
-            found = self._computes[k, id(rule)] = (rule, self.pricer.priced(draft))
-        return found[1]
-
-    def recompute(self, k: int, node: Node, rule: Rule, at: Node) -> Line:
-        """Call k once more, for call `at`."""
-        key = (k, rule, at.section, at.repeat)
-        found = self._others.get(key)
-        if found is None:
-            draft = self.numbers.kept(
-                key, lambda: replace(instruction(node, rule), section=at.section, repeat=at.repeat)
-            )
-            found = self._others[key] = self.pricer.priced(draft)
+            found = self._calls[key] = self.pricer.priced(self.drawn.call(k, node, rule, at))
         return found
 
     def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> Line:
-        key = (name, placement, section, repeat)
-        found = self._others.get(key)
+        key = (name, id(placement), section, repeat)
+        found = self._loads.get(key)
         if found is None:
-            kind = LOADED[self.training.tensors[name].kind]
-            value = Value(name, (placement,))
-            draft = self.numbers.kept(key, lambda: Instruction(kind, (), (value,), section, repeat=repeat))
-            found = self._others[key] = self.pricer.priced(draft)
-        return found
+            line = self.pricer.priced(self.drawn.load(name, placement, section, repeat))
+            found = self._loads[key] = (placement, line)
+        return found[1]
 
-    def message(self, group: tuple[_Waiting, ...], section: str, repeat: Turn) -> Line:
+    def message(self, group: tuple[Waiting, ...], section: str, repeat: Turn) -> Line:
         """One message (or local conversion) by its cheapest method, or the one a person wrote."""
-        key = (*[(w.tensor, w.source, w.target) for w in group], section, repeat)
-        found = self._others.get(key)
+        key = (*map(id, group), section, repeat)
+        found = self._messages.get(key)
         if found is None:
-            sources = tuple(Value(w.tensor, (w.source,)) for w in group)
-            targets = tuple(Value(w.tensor, (w.target,)) for w in group)
-            kind = group[0].kind
-            method = group[0].method or self._method(kind, sources, targets)
-            draft = self.numbers.kept(
-                (key, method), lambda: Instruction(kind, sources, targets, section, method=method, repeat=repeat)
-            )
-            found = self._others[key] = self.pricer.priced(draft)
+            message = self.drawn.message(group, section, repeat)
+            method = group[0].method or self._method(message)
+            found = self._messages[key] = self.pricer.priced(self.drawn.sent(message, method, section, repeat))
         return found
 
-    def _method(self, op: str, sources: tuple[Value, ...], targets: tuple[Value, ...]) -> str | None:
+    def _method(self, message: Message) -> str | None:
+        """The cheapest method, looked for once for messages of one shape: layers that are alike send alike."""
+        op = message.group[0].kind
         if op not in COLLECTIVES:
             return None
-        before, after = (sum(self.pricer.sent(v) for v in side) for side in (sources, targets))
-        shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(op, before)
-        total = float(np.max(shares) if op == "all_reduce" else np.sum(shares))
-        return best_method(op, shares, total, self.cluster)[0]
+        if message.shape not in self._methods:
+            before, after = (sum(self.pricer.sent(v) for v in side) for side in (message.sources, message.targets))
+            shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(op, before)
+            total = float(np.max(shares) if op == "all_reduce" else np.sum(shares))
+            self._methods[message.shape] = best_method(op, shares, total, self.cluster)[0]
+        return self._methods[message.shape]
 
-    def waits(self, name: str, source: Placement, offer: Offer) -> tuple[_Waiting, ...]:
+    def waits(self, name: str, source: Placement, offer: Offer) -> tuple[Waiting, ...]:
         """The conversions that make `offer` from `source`, in order."""
-        key = (name, source, offer)
+        key = (name, id(source), id(offer))
         found = self._waits.get(key)
         if found is None:
             route = self.conversions.route(name, source, offer)
             assert route is not None, f"{name}: {offer} can't be made from {source}"
-            found = self._waits[key] = tuple(self.wait(name, p, q) for p, q in route[1])
-        return found
+            found = self._waits[key] = (source, offer, tuple(self.wait(name, p, q) for p, q in route[1]))
+        return found[2]
 
-    def wait(self, name: str, source: Placement, target: Placement) -> _Waiting:
-        kind = conversion(source, target)
-        assert kind is not None, f"nothing turns {name}@{source} into @{target}"
-        method = self.wish(name).methods.get(target)
-        return _Waiting(name, source, target, kind, self.training.tensors[name].bytes, method)
+    def wait(self, name: str, source: Placement, target: Placement) -> Waiting:
+        return self.drawn.wait(name, source, target, self.wish(name).methods.get(target))
 
 
 class _Run:
@@ -169,8 +142,8 @@ class _Run:
         self.training = scheduler.training
         self.out: list[Line] = []
         self.have: dict[str, list[Placement]] = {}
-        self.gradients: list[_Waiting] = []
-        self.updated: list[_Waiting] = []
+        self.gradients: list[Waiting] = []
+        self.updated: list[Waiting] = []
         self.late: set[str] = set()  # what the backward pass has yet to make again
         self.gathers = self._gathers(self.choice.held)
 
@@ -241,7 +214,7 @@ class _Run:
         if name not in self.gathers:
             return
         self.gathers.insert(0, self.gathers.pop(self.gathers.index(name)))
-        group: list[_Waiting] = []
+        group: list[Waiting] = []
         size = 0
         while self.gathers and (not group or size < self.s.bucket):
             following = self.gathers.pop(0)
@@ -261,7 +234,7 @@ class _Run:
         for name, placement in zip(node.inputs, rule.inputs, strict=True):
             if placement not in self.have.get(name, ()):
                 self.read(name, placement, at)
-        self.out.append(self.s.compute(k, node, rule) if at is node else self.s.recompute(k, node, rule, at))
+        self.out.append(self.s.call(k, node, rule, at))
         for name, placement in zip(node.outputs, rule.outputs, strict=True):
             self.have.setdefault(name, []).append(placement)
             self.made(name, placement, at)
@@ -315,7 +288,7 @@ class _Run:
 
     # -- conversions ------------------------------------------------------------------
 
-    def flush(self, waiting: list[_Waiting], section: str, repeat: Turn = ()) -> None:
+    def flush(self, waiting: list[Waiting], section: str, repeat: Turn = ()) -> None:
         """Send what waits: one message per kind of conversion, in the order of first appearance."""
         rest = list(waiting)
         waiting.clear()
@@ -325,7 +298,7 @@ class _Run:
             self.convert(tuple(group), section, repeat)
             rest = [w for w in rest if w not in group]
 
-    def convert(self, group: tuple[_Waiting, ...], section: str, repeat: Turn) -> None:
+    def convert(self, group: tuple[Waiting, ...], section: str, repeat: Turn) -> None:
         self.out.append(self.s.message(group, section, repeat))
         for w in group:
             self.have.setdefault(w.tensor, []).append(w.target)

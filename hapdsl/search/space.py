@@ -26,17 +26,17 @@ from numpy.typing import NDArray
 
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.pricing import Pricer
-from hapdsl.graph.program import Instruction, Layout, Value
-from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.graph.program import Layout
+from hapdsl.graph.training import TrainingGraph
 from hapdsl.search import footprint
 from hapdsl.search.carry import MADE_AGAIN
 from hapdsl.search.conversions import Conversions
+from hapdsl.search.drawn import instruction
 from hapdsl.search.inside import pricer_of
 from hapdsl.search.offers import Offer
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.structure import Choice, Structure
 from hapdsl.theory.placements import Placement
-from hapdsl.theory.rules import Rule
 
 Table = NDArray[np.float64]
 
@@ -178,10 +178,3 @@ class Space:
     def choice(self, assignment: Sequence[int]) -> Choice:
         """The choices that an assignment stands for."""
         return self.structure.choice(tuple(assignment))
-
-
-def instruction(node: Node, rule: Rule) -> Instruction:
-    """The compute instruction of a call under a rule."""
-    inputs = tuple(Value(n, (p,)) for n, p in zip(node.inputs, rule.inputs, strict=True))
-    outputs = tuple(Value(n, (p,)) for n, p in zip(node.outputs, rule.outputs, strict=True))
-    return Instruction(node.op, inputs, outputs, node.section, node, repeat=node.repeat)

@@ -16,6 +16,7 @@ import numpy as np
 from hapdsl.cost.numbers import Numbers
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.carry import AGAIN, KEPT, MADE_AGAIN, NEVER, RECOMPUTED, again, is_late
+from hapdsl.search.drawn import Drawn
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.flags import Need, needs, unless_sent
 from hapdsl.search.messages import Buckets
@@ -74,6 +75,7 @@ class Structure:
         self.training = training
         self.restriction = restriction or Restriction()
         self.numbers: Numbers = Numbers(training) if like is None else like.numbers
+        self.drawn: Drawn = Drawn(self.numbers) if like is None else like.drawn
         self.buckets: Buckets = Buckets(training) if like is None else like.buckets
         self.messages = self.buckets.flagged if messages is None else messages
         self.base = FactorGraph()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from hapdsl.lang import nodes
 
@@ -22,8 +23,9 @@ R = Placement("R")
 P = Placement("P")
 
 
+@cache
 def S(dim: int) -> Placement:
-    """Sharded on `dim`."""
+    """Sharded on `dim`; of each dim there is one, so that most comparisons end at a glance."""
     return Placement("S", dim)
 
 
