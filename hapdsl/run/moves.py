@@ -130,8 +130,9 @@ class Move:
             blocks = message.split([p.length for p in parts]) if parts else ()
             for part, block in zip(parts, blocks, strict=True):
                 k = part.operand
-                if part.shape == self.targets[k] and block.untyped_storage().nbytes() == block.nbytes:
-                    fresh[k] = block.view(part.shape)
+                if part.shape == self.targets[k]:
+                    alone = block.untyped_storage().nbytes() == block.nbytes
+                    fresh[k] = block.view(part.shape) if alone else block.view(part.shape).clone()
                     continue
                 if k not in fresh:
                     fresh[k] = block.new_empty(self.targets[k])
@@ -181,12 +182,16 @@ def _part(operand: int, transfer: Transfer, source: int, target: int, taking: bo
     return Part(operand, slices(block, within), sizes(block), volume(block))
 
 
+def _block(local: Tensor, part: Part) -> Tensor:
+    return local if local.shape == part.shape else local[part.slices]
+
+
 def _packed(bundle: Bundle, member: int, locals: Sequence[Tensor]) -> Tensor:
     """The blocks for a member behind one another, in a buffer of their own and the dtype they travel in."""
     parts = bundle.takes[member]
     if not parts:
         return locals[0].new_empty(0, dtype=bundle.dtype)
-    taken = [locals[p.operand][p.slices].reshape(-1) for p in parts]
+    taken = [_block(locals[p.operand], p).reshape(-1) for p in parts]
     if any(t.dtype != bundle.dtype for t in taken):
         taken = [t.to(bundle.dtype) for t in taken]
     return torch.cat(taken)
