@@ -8,8 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from lsprotocol import types as lsp
@@ -18,6 +20,7 @@ from pygls.workspace import PositionCodec
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Keyword, Name
 
+from hapdsl.cli import cli
 from hapdsl.commands.lsp import command
 from hapdsl.explore.highlight import KEYWORDS
 from hapdsl.explore.language import Language, apply
@@ -72,6 +75,41 @@ def test_every_keyword_of_the_grammar_has_a_colour_everywhere() -> None:
     package = json.loads((folder / "package.json").read_text())["contributes"]
     for file in (package["grammars"][0]["path"], package["languages"][0]["configuration"]):
         json.loads((folder / file).read_text())
+
+
+def test_the_folder_for_vs_code_is_an_extension() -> None:
+    """What VS Code's page on the manifest asks for (code.visualstudio.com/api/references/extension-manifest, contribution-points), and that the
+    command that the extension starts is a language server."""
+    folder = Path(__file__).parents[2] / "docs" / "editors" / "vscode"
+    package = json.loads((folder / "package.json").read_text())
+    assert re.fullmatch(r"[a-z0-9-]+", package["name"]) and re.fullmatch(r"\d+\.\d+\.\d+", package["version"])
+    assert package["publisher"] and (folder / package["main"]).is_file()
+    least = tuple(map(int, re.fullmatch(r"\^(\d+)\.(\d+)\.\d+", package["engines"]["vscode"]).groups()))
+    assert (
+        least >= (1, 82) and package["activationEvents"] == []
+    )  # since 1.74 a language that is contributed activates by itself
+    points = package["contributes"]
+    assert set(points) <= {"languages", "grammars", "configuration", "commands"}
+    (spoken,), (grammar,) = points["languages"], points["grammars"]
+    rules = json.loads((folder / grammar["path"]).read_text())
+    assert grammar["language"] == spoken["id"] and grammar["scopeName"] == rules["scopeName"]
+    assert all(rule["name"].endswith(".hap") for rule in rules["patterns"])
+    manners = json.loads((folder / spoken["configuration"]).read_text())
+    assert all(re.compile(rule) for rule in manners["indentationRules"].values())
+    assert all(
+        len(pair) == 2 for kind in ("brackets", "autoClosingPairs", "surroundingPairs") for pair in manners[kind]
+    )
+    (name, setting), *others = points["configuration"]["properties"].items()
+    script = (folder / package["main"]).read_text()
+    section, _, key = name.partition(".")
+    assert (
+        not others
+        and f'getConfiguration("{section}").get("{key}")' in script
+        and f'language: "{spoken["id"]}"' in script
+    )
+    program, verb = setting["default"]
+    scripts = tomllib.loads((folder.parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
+    assert program in scripts and cli.get_command(click.Context(cli), verb) is command
 
 
 def test_hover_tells_triple_and_shapes(language: Language) -> None:
