@@ -47,9 +47,10 @@ class Words(VerticalScroll, can_focus=True):
             return
         self.text, self.plain = text, text.plain
         words = self.query_one(Static)
-        words.update(text, layout=False)
+        width = words.content_size.width
+        words.update(text, layout=not width)
         # It is as high as the pane (explore.tcss): the screen is laid out anew only for a text that is higher, or was.
-        styles = words.styles
-        rows = words.visual.get_height(cast(RulesMap, styles), words.content_size.width) + styles.gutter.height
-        if max(rows, self.content_size.height) != words.outer_size.height:
-            words.refresh(layout=True)
+        if width:
+            rows = words.visual.get_height(cast(RulesMap, words.styles), width) + words.styles.gutter.height
+            if max(rows, self.content_size.height) != words.outer_size.height:
+                words.refresh(layout=True)
