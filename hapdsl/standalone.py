@@ -62,16 +62,8 @@ def _calls(statements: Iterable[nodes.Statement]) -> Iterator[str]:
 
 
 def _called(value: nodes.Expr) -> Iterator[str]:
-    match value:
-        case nodes.Call(function=function, args=args):
-            yield function
-            for arg in args:
-                yield from _called(arg.value)
-        case nodes.Binary(left=left, right=right):
-            yield from _called(left)
-            yield from _called(right)
-        case nodes.Negate(operand=operand):
-            yield from _called(operand)
-        case nodes.Items(items=items):
-            for item in items:
-                yield from _called(item)
+    """What an expression calls: operands are calls or names, attributes are numbers."""
+    if isinstance(value, nodes.Call):
+        yield value.function
+        for arg in value.args:
+            yield from _called(arg.value)

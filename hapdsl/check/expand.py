@@ -121,9 +121,8 @@ class _Expansion:
         held = {v.tensor: v.placement for v in self.loaded}
         new = [Value(self.graph.updates[old], at) for old, at in held.items() if old in self.graph.updates]
         self.updated_from = []
-        if self.made:
-            last = replace(self.made[-1], section="update", repeat=())
-            self.bring([(v, R) for v in new if v in self.have], last)
+        last = replace(self.made[-1], section="update", repeat=())
+        self.bring([(v, R) for v in new if v in self.have], last)
 
     # -- lines ---------------------------------------------------------------------
 
@@ -151,9 +150,8 @@ class _Expansion:
         self.emit(instruction, inputs, ((target, q) for (_, target), q in zip(pairs, carried, strict=True)))
 
     def free(self, instruction: Instruction) -> None:
-        values = tuple(_on(v, q) for v in instruction.inputs for q in self.have.pop(v, []))
-        if values:
-            self.made.append(replace(instruction, inputs=values))
+        values = tuple(_on(v, q) for v in instruction.inputs for q in self.have.pop(v))
+        self.made.append(replace(instruction, inputs=values))
 
     def emit(
         self, instruction: Instruction, inputs: tuple[Value, ...], outputs: Iterable[tuple[Value, Placement]]

@@ -62,12 +62,9 @@ class Fact:
 
 def read_by(statement: Written) -> list[nodes.Value]:
     """The values that a statement reads, as written."""
-    match statement:
-        case nodes.Line(args=args):
-            return [a.value for a in args if isinstance(a.value, nodes.Value)]
-        case nodes.Free(values=values):
-            return list(values)
-    return []
+    if isinstance(statement, nodes.Line):
+        return [a.value for a in statement.args if isinstance(a.value, nodes.Value)]
+    return list(statement.values) if isinstance(statement, nodes.Free) else []
 
 
 @dataclass

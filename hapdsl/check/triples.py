@@ -163,13 +163,11 @@ def _results(rule: Rule, node: Node) -> str:
 
 def _convert_after(rule: Rule, outputs: Patterns, axis: int) -> str:
     """The first output that isn't what the rule gives: written as it is, then converted."""
-    for made, written in zip(rule.outputs, outputs, strict=True):
-        wanted = written.placement[axis]
-        if wanted is not None and wanted != made:
-            how = conversion(made, wanted)
-            before = _with(written, axis, made)
-            return f"write {before} here, then `{written} = {how}({before})`" if how else f"write {before} here"
-    return ""
+    pairs = ((made, written, written.placement[axis]) for made, written in zip(rule.outputs, outputs, strict=True))
+    made, written, wanted = next((m, w, p) for m, w, p in pairs if p is not None and p != m)
+    how = conversion(made, wanted)
+    before = _with(written, axis, made)
+    return f"write {before} here, then `{written} = {how}({before})`" if how else f"write {before} here"
 
 
 def _with(value: Pattern, axis: int, p: Placement) -> Pattern:
@@ -236,7 +234,12 @@ def _changed(line: nodes.Line, source: Pattern, target: Pattern) -> int | None:
     assert before is not None and after is not None
     how = conversion(before, after)
     if how is None:
-        raise error("HAP542", f"nothing turns {source} into {target}", line.span, _why_not(before))
+        raise error(
+            "HAP542",
+            f"nothing turns {source} into {target}",
+            line.span,
+            "gather it first (all_gather); what is whole becomes partial sums by `partial`",
+        )  # shards to partial sums: all else has one
     if how != line.function:
         raise error(
             "HAP542",
@@ -262,12 +265,6 @@ def _may(source: Placement | None, function: str, target: Placement | None) -> b
     sources = anything if source is None else (source,)
     targets = anything if target is None else (target,)
     return any(conversion(p, q) == function for p in sources for q in targets)
-
-
-def _why_not(source: Placement) -> str:
-    if source.kind == "S":
-        return "gather it first (all_gather); what is whole becomes partial sums by `partial`"
-    return "partial sums must be reduced, not cut"
 
 
 def _how(line: nodes.Line, inputs: Patterns, graph: TrainingGraph) -> tuple[str | None, str | None]:

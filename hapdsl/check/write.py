@@ -71,8 +71,8 @@ def shares(program: Program) -> list[nodes.Shares]:
             for d in {p.dim for p in value.placement if p.kind == "S"}:
                 cls = classes[d]
                 axes = tuple(a for a, p in enumerate(value.placement) if p.kind == "S" and p.dim == d)
-                if cls is not None:
-                    used.setdefault(cls, set()).add(axes)
+                assert cls is not None, "what can be cut has a class"
+                used.setdefault(cls, set()).add(axes)
     return [s for cls in program.graph.classes if cls in used for s in _class_shares(cls, used[cls], layout)]
 
 
