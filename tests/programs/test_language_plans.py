@@ -229,6 +229,7 @@ program padded for bert_moe(layers = 2, batch = 128, capacity = 12, experts = 32
 }"""
 
 
+@pytest.mark.long
 def test_uneven_numbers_of_experts_beat_padding() -> None:
     """The paper's side study on two A100 and two P100: 29 experts, where others pad them to 32 and give each device eight."""
     bench = Workbench(Path(__file__).parents[2] / "programs" / "models" / "bert_moe.hap")

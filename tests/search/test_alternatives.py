@@ -178,6 +178,7 @@ def test_bounds_are_those_of_a_space_without_the_rest(model: str, machines: str)
             assert additive(p, found) == pytest.approx(bound, rel=RELATIVE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", ["sync", "overlap"])
 @pytest.mark.parametrize(
     ("model", "machines"), [("two products", "pair"), ("tied weight", "network"), ("bias", "latency")]
