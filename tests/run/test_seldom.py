@@ -15,22 +15,36 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import scaled_dot_product_attention
 
-from hapdsl.graph.build import build
+from hapdsl.graph.build import build, operators
 from hapdsl.graph.program import Layout
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.parse import parse
-from hapdsl.run import checkpoint, checkpoint_read, checkpoint_write, gradients, heartbeat, pieces, tracing
+from hapdsl.run import (
+    checkpoint,
+    checkpoint_read,
+    checkpoint_state,
+    checkpoint_write,
+    gradients,
+    heartbeat,
+    pieces,
+    replan,
+    tracing,
+)
 from hapdsl.run.checkpoint_state import write_whole
+from hapdsl.run.compiled import _plain
 from hapdsl.run.data import open_feed, skip
 from hapdsl.run.distributed import Rank
-from hapdsl.run.initial import initial
+from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.launch import launch
+from hapdsl.run.lower import Compute, Convert
 from hapdsl.run.moves import Move
 from hapdsl.run.reference import Reference
 from hapdsl.theory.library import standard
 from hapdsl.theory.placements import P, R, S
+from hapdsl.workbench import Workbench
+from tests.cli.conftest import PROGRAM, TINY
 from tests.run.helpers import graph_of, mover, partials
 
 F64 = torch.float64
@@ -298,3 +312,100 @@ def test_a_mesh_axis_of_one_device_and_clocks_of_two_machines():
 def test_why_a_process_is_silent(monkeypatch, state, words):
     monkeypatch.setattr(heartbeat.Path, "read_text", lambda path: f"7 (a (odd) name) {state} 1 7")
     assert words in heartbeat.cause_of(7)
+
+
+# -- kernels of one's own ---------------------------------------------------------------------
+
+OWN = """
+op own(x[*i]) -> y[*i], z[*i] {{
+    flops i
+    grad  x = y.grad
+    {}
+}}
+model m(batch = 6) {{
+    input x : f32[batch, 5]
+    a, b = own(x)
+    output a
+    output b
+}}
+"""
+
+
+def one_of_two(context, x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("computes", "code", "words"),
+    [
+        ('torch "hapdsl.nothing"', "HAP700", "hapdsl has no kernel 'nothing'"),
+        (f'torch "{__name__}.nothing"', "HAP700", "has no function 'nothing'"),
+        ("", "HAP700", "says nowhere what computes it"),
+        (f'torch "{__name__}.one_of_two"', "HAP705", "returned 1 tensors, expected 2"),
+    ],
+)
+def test_what_a_kernel_of_one_s_own_lacks(computes, code, words):
+    items = parse(OWN.format(computes)).items
+    (op,) = (i for i in items if isinstance(i, nodes.Op))
+    (tree,) = (i for i in items if isinstance(i, nodes.Model))
+    with pytest.raises(HapError, match=words) as stop:
+        graph = build(tree, {}, operators({"own": op}), train=False)
+        Reference(graph, F64, allow={__name__}).step({"x": torch.zeros(6, 5)})
+    assert stop.value.diagnostics[0].code == code
+
+
+# -- compiled segments, and those who ask too much ------------------------------------------------
+
+
+def test_what_is_compiled_is_what_is_run():
+    """Each call and each local conversion of a step as a pure function, an empty share's too, against the executor that compiles nothing."""
+    bench = Workbench("t.hap", TINY + PROGRAM.replace("[12, 4]", "[16, 0]").replace("h@S(0)      = relu(u@S(0))", "h@S(0)      = relu(u@S(0))\n        w2@S(1)     = slice(w2@R)"))  # fmt: skip
+    text_program = bench.program()
+    program = bench.proven(text_program).program
+    held, inputs = initial(program.graph, 1, F64), random_inputs(program.graph)
+    executor = InProcess(program, F64, keep_all=True)
+    executor.load(held)
+    steps, one = executor.lowered.steps, executor.one
+    seen = set()
+
+    def beside(step, store, given, totals):
+        before = list(store)
+        one(step, store, given, totals)
+        for device in range(2):
+            if isinstance(step.work, Compute | Convert):
+                function, reads, writes = _plain(step, device)
+                made = function([before[slot][device] for slot in reads])
+                assert all(torch.equal(x, store[slot][device]) for x, slot in zip(made, writes, strict=True))
+                empty = isinstance(step.work, Compute) and step.work.calls[device].context.is_empty
+                seen.add((type(step.work).__name__, empty))
+
+    executor.one = beside
+    executor.step({**held, **inputs})
+    assert len(steps) > 10 and seen == {("Compute", False), ("Compute", True), ("Convert", False)}
+
+
+def test_a_rank_of_too_few():
+    bench = Workbench("t.hap", TINY + PROGRAM)
+    program = bench.proven(bench.program()).program
+    with pytest.raises(HapError, match="1 processes for a program on 2 devices") as stop:
+        launch(lambda reporter: Rank(program), 1, method="fork")
+    assert stop.value.diagnostics[0].code == "HAP718"
+
+
+def test_a_plan_anew_is_not_asked_of_torchrun_s_ranks(monkeypatch, tmp_path):
+    """torchrun starts ranks again by itself; and an older plan's file is never written over."""
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(HapError, match="torchrun has started the ranks") as stop:
+        replan.train_on(None, None, checkpoint_write.Saving(tmp_path, 1))
+    assert stop.value.diagnostics[0].code == "HAP761"
+    for number in (1, 2):
+        (tmp_path / f"replanned-{number}.hap").touch()
+    assert replan._fresh(tmp_path).name == "replanned-3.hap"
+
+
+def test_weights_like_those_of_another_module(tmp_path):
+    save_file({"w": torch.zeros(3, 3)}, tmp_path / "other.safetensors")
+    with pytest.raises(HapError, match=r"'w' has shape \[2, 3\], .* says \[3, 3\]") as stop:
+        checkpoint_state._like({"w": torch.zeros(2, 3)}, tmp_path / "other.safetensors")
+    assert stop.value.diagnostics[0].code == "HAP753"
