@@ -67,6 +67,8 @@ class Conversions:
             shares, total = self.sizes(name, kind, source, target)
             cluster = self.split.light if self.buckets.joins(name) else self.cluster
             found = self.pricer.alone(kind, Value(name, (source,)), Value(name, (target,)), cluster, (shares, total))
+            if kind == "all_reduce" and self.buckets.joins(name):
+                found = max(found, total * self.split.chord(self.buckets.together(name)))
             part = self.buckets.part(name, kind, self.structure.messages)
             if part is not None:
                 found += part[1] * self.split.floor(part[0])

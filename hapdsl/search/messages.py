@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from hapdsl.cluster.hardware import Cluster, Curve, weightless
-from hapdsl.cost.collectives import candidates, collective_seconds
+from hapdsl.cost.collectives import best_method, candidates, collective_seconds
 from hapdsl.graph.program import COLLECTIVES
 from hapdsl.graph.training import TrainingGraph
 
@@ -56,6 +56,7 @@ class Buckets:
         self.updated = {new for old, new in training.updates.items() if old in self.params}
         self._bytes = {n: t.bytes for n, t in training.tensors.items()}
         self._joining = self.gradients | self.params | self.updated
+        self._together: dict[str, float] = {}
         # the least that a message with such operands can carry
         self.smallest = min((training.tensors[n].bytes for n in self._joining), default=0)
 
@@ -75,6 +76,14 @@ class Buckets:
         """What a tensor travels with: "gradients", "params", "updated", or "" by itself."""
         groups = {"gradients": self.gradients, "params": self.params, "updated": self.updated}
         return next((what for what, names in groups.items() if tensor in names), "")
+
+    def together(self, tensor: str) -> float:
+        """The bytes of everything that a tensor may travel with: no message of it, in which each stands once, holds more."""
+        what = self.group(tensor)
+        if what not in self._together:
+            names = {"gradients": self.gradients, "params": self.params, "updated": self.updated}[what]
+            self._together[what] = float(sum(self._bytes[n] for n in names))
+        return self._together[what]
 
     @property
     def flagged(self) -> tuple[str, ...]:
@@ -143,6 +152,17 @@ class Split:
             else:
                 found.append(collective_seconds(kind, method, np.zeros(len(self.cluster)), 0.0, self.cluster))
         return min(found)
+
+    def chord(self, most: float) -> float:
+        """Seconds that each byte adds to an all_reduce of up to `most` bytes, at least, beside what one without bytes takes.
+
+        The least of several lines (a tree for short messages, a ring for long ones) lies above its chord, which is steeper than the flattest line.
+        0 where curves were measured, which may bend either way.
+        """
+        if most <= 0 or any(kind.startswith("all_reduce") for kind in self.cluster.measured):
+            return 0.0
+        none, whole = (best_method("all_reduce", (), size, self.cluster)[1] for size in (0.0, most))
+        return (whole - none) / most
 
     def _rate(self, curve: Curve) -> Curve:
         base = _intercept(curve)
