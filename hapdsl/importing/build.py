@@ -20,7 +20,7 @@ from hapdsl.importing.handlers import KNOWING
 from hapdsl.importing.layouts import DTYPES, FLOATS, Layouts
 from hapdsl.importing.trace import Traced, origin
 from hapdsl.importing.values import Declared, Followed, Layout, Tensor, Value, flat, resolved, same_layout
-from hapdsl.lang.diagnostics import error
+from hapdsl.lang.diagnostics import HapError, error
 
 __all__ = ["DTYPES", "FLOATS", "Builder", "Handler"]
 PASSES = 12  # views split what views split: two or three are usual
@@ -64,15 +64,21 @@ class Builder(Layouts):
 
     def run(self) -> None:
         """Translate the graph. Raises HapError HAP874 an unknown operator, HAP875 a change in place, HAP876 a dtype."""
+        problem: HapError | None = None
         for _ in range(PASSES):
-            self.ties.changes = 0
+            self.ties.changes, problem = 0, None
             before = len(self.merged)
             self.env, self.statements, self.declared, self.known_outputs, self.base = {}, [], {}, [], {}
-            for node in self.traced.graph.nodes:
-                self.here = node
-                self.visit(node)
+            try:
+                for node in self.traced.graph.nodes:
+                    self.here = node
+                    self.visit(node)
+            except HapError as found:  # what was learnt before it may be all that it lacked: a tensor's equal dims are told apart where it is declared
+                problem = found
             if self.ties.changes == 0 and len(self.merged) == before:
-                return
+                break
+        if problem is not None:
+            raise problem
 
     def visit(self, node: Node) -> None:
         if node.op == "placeholder":

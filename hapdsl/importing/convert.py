@@ -149,7 +149,8 @@ def _results(builder: Builder) -> tuple[Value | None, list[tuple[str, Value]]]:
     found = builder.known_outputs
     scalars = [(n, v) for n, v in found if not v.dims and v.tensor.statement is not None]
     loss = next((v for n, v in scalars if n == "loss"), scalars[0][1] if scalars else None)
-    return loss, [(n, _seen(builder, v)) for n, v in found if v is not loss]
+    others = [(n, _seen(builder, v)) for n, v in found if v is not loss]
+    return None if loss is None else builder.logical(loss), others
 
 
 def _seen(builder: Builder, value: Value) -> Value:

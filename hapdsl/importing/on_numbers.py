@@ -238,8 +238,12 @@ def reduced(b: Builder, op: str, x: Value, over: Sequence[int] | None, keep: boo
         x = b.logical(x)
     if any(0 < sum(id(a) in gone for a in s) < len(s) for s in x.stored):
         x = b.logical(x)
-    dims = [k for k, s in enumerate(x.stored) if s and id(s[0]) in gone]
     out = tuple(() if k in places else d for k, d in enumerate(x.dims) if keep or k not in places)
+    ones = [k for k, s in enumerate(x.stored) if not s]
+    surplus = ones[
+        : max(0, len(ones) - sum(not d for d in out))
+    ]  # the result has no dims of 1 that the module doesn't see
+    dims = [k for k, s in enumerate(x.stored) if (s and id(s[0]) in gone) or k in surplus]
     stored = tuple(s for k, s in enumerate(x.stored) if k not in dims)
     if not dims:
         return replace(x, dims=out)

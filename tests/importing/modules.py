@@ -281,3 +281,22 @@ class Losses(nn.Module):
             + F.binary_cross_entropy_with_logits(y, share)
             + F.kl_div(F.log_softmax(y, -1), share, reduction="sum")
         )
+
+
+class Recurrent(nn.Module):
+    """Gates in turns: the width of what a turn leaves is that of what the next one's matrix makes, in four parts."""
+
+    def __init__(self, width: int = 5) -> None:
+        super().__init__()
+        self.width = width
+        self.fed, self.kept = nn.Linear(8, 4 * width), nn.Linear(width, 4 * width, bias=False)
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        h = c = torch.tanh(x[:, 0, : self.width])
+        for turn in range(x.shape[1]):
+            i, f, g, o = (self.fed(x[:, turn]) + self.kept(h)).chunk(4, -1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+        score = self.out(h).squeeze(-1)
+        return {"loss": score.softmax(0).log().mean().neg(), "score": score}

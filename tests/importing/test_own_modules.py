@@ -150,6 +150,12 @@ def test_choices_and_what_is_made_of_others():
     assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9 and trip.compared == 7
 
 
+def test_turns_of_a_recurrence_and_scalars_of_what_had_a_dim_of_one():
+    batch = {"x": torch.randn(6, 3, 8)}
+    trip = round_trip(modules.Recurrent(), "x : f32[batch = 6, 3, 8]", batch)
+    assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9 and trip.compared == 5
+
+
 def test_losses():
     batch = {"x": torch.randn(6, 8), "label": torch.randint(8, (6,)), "target": torch.randn(6, 8)}
     batch["label"][0] = 2
