@@ -29,6 +29,25 @@ MEASURED = TINY.replace(
     "    measured matmul on slow { 1 KFLOP = 5 us, 1 MFLOP = 9 ms }\n}",
 )
 
+DEEP = """
+model deep(batch = 8, d = 8, layers = 2) {
+    input rows : f32[batch, d]
+    x = relu(rows)
+    repeat layer in layers {
+        param w : f32[d, d]
+        x = relu(matmul(x, w))
+    }
+    loss = sum(x, [0, 1])
+    train loss with sgd(lr = 0.1)
+}
+program cut for deep {
+    shares batch = [5, 3]
+    shares batch[layer in 1..2] = [4, 4]
+    forward { rows@S(0) = input() }
+    ...
+}
+"""
+
 
 def found(text: str, change: str = "", into: str = "") -> list[tuple[str, str, str]]:
     """(code, message, help) of what is wrong with the program of a text."""
@@ -78,25 +97,7 @@ def test_shards_don_t_become_partial_sums() -> None:
 
 def test_layers_with_shares_of_their_own_are_split_once() -> None:
     """Whoever checks again and again keeps the split graph; the answer is that of a check from scratch."""
-    deep = """
-    model deep(batch = 8, d = 8, layers = 2) {
-        input rows : f32[batch, d]
-        x = relu(rows)
-        repeat layer in layers {
-            param w : f32[d, d]
-            x = relu(matmul(x, w))
-        }
-        loss = sum(x, [0, 1])
-        train loss with sgd(lr = 0.1)
-    }
-    program cut for deep {
-        shares batch = [5, 3]
-        shares batch[layer in 1..2] = [4, 4]
-        forward { rows@S(0) = input() }
-        ...
-    }
-    """
-    bench = Workbench("t.hap", deep)
+    bench = Workbench("t.hap", DEEP)
     known = Known()
     graph = bench.graph("deep")
     first, again = (verify(bench.program(), graph, known=known) for _ in range(2))
@@ -104,6 +105,15 @@ def test_layers_with_shares_of_their_own_are_split_once() -> None:
     assert again.program.graph is first.program.graph is not graph
     assert list(first.diagnostics) == list(again.diagnostics) == list(scratch.diagnostics)
     assert again.program.graph.fingerprint == scratch.program.graph.fingerprint
+
+
+def test_behind_the_last_turn_there_is_no_next() -> None:
+    """`.next.x` of the last turn is what the repeat leaves behind; what it doesn't leave is nothing."""
+    text = DEEP.replace(
+        "...", "forward { rows@S(0) = input(); repeat layer in 1..2 { .next.nothing@S(0) = relu(.x@S(0)) } }"
+    )
+    text = text.replace("    forward { rows@S(0) = input() }\n", "")
+    assert ("HAP510", "the model has no tensor '.next.nothing' = 'nothing'") in {(c, m) for c, m, _ in found(text)}
 
 
 # -- costs ---------------------------------------------------------------------------------
