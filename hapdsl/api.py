@@ -35,7 +35,7 @@ from hapdsl.run.backends import require
 from hapdsl.run.checkpoint import find
 from hapdsl.run.checkpoint_read import fits, loaded
 from hapdsl.run.checkpoint_write import Saving
-from hapdsl.run.context import DTYPES
+from hapdsl.run.context import NAMES
 from hapdsl.run.course import keep as write_checkpoint
 from hapdsl.run.course import take_up
 from hapdsl.run.distributed import Rank
@@ -330,7 +330,7 @@ def _how(module: nn.Module | None, device: str | torch.device | None, dtype: tor
         lies = None if module is None else next((t.device for t in (*module.parameters(), *module.buffers())), None)
         device = None if lies is None or lies.type == "meta" else lies
     kind = device.partition(":")[0] if isinstance(device, str) else None if device is None else device.type
-    name = None if dtype is None else next((n for n, d in DTYPES.items() if d == dtype), str(dtype))
+    name = None if dtype is None else NAMES.get(dtype, str(dtype))
     how = How(device=kind, dtype=name)
     _ = how.chosen
     return how

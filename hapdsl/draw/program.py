@@ -120,4 +120,4 @@ def _write(path: Path, content: str | bytes) -> Path:
 
 
 def _at(path: Path) -> Span:
-    return Span(str(path), 0, 0, 0, 0)
+    return Span(str(path))

@@ -18,7 +18,7 @@ def attributes(s: Statement, symbols: Symbols) -> tuple[list[nodes.Expr], dict[s
         shown, words = notation(symbols, spec)
         positional.append(nodes.Text(shown))
         if isinstance(s.attributes.get("sizes"), Sizes):
-            named.update(sizes(symbols, spec, s.attributes["sizes"], words))
+            named.update(sizes(symbols, s.attributes["sizes"], words))
     elif isinstance(spec, str):
         positional.append(nodes.Text(spec))
     for key, value in s.attributes.items():

@@ -17,12 +17,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 from hapdsl.importing.atoms import Atom, Dim, root
 from hapdsl.importing.constants import Constant, Constants, NoValue
 from hapdsl.importing.handlers import KNOWING
-from hapdsl.importing.layouts import DTYPES, FLOATS, Layouts
+from hapdsl.importing.layouts import Layouts
 from hapdsl.importing.trace import Traced, origin
 from hapdsl.importing.values import Declared, Followed, Layout, Tensor, Value, flat, resolved, same_layout
 from hapdsl.lang.diagnostics import HapError, error
+from hapdsl.theory.dtypes import FLOATS
 
-__all__ = ["DTYPES", "FLOATS", "Builder", "Handler"]
 PASSES = 12  # views split what views split: two or three are usual
 
 # Results that share memory with their first operand.

@@ -57,7 +57,7 @@ def define(name: str, layers: Sequence[Layer], tensors: Sequence[str], symbols: 
 
     kept = layers[0].body if all(layer.body == layers[0].body for layer in layers) else bodies[0]
     body = tuple(mapped(s, filled) for s in kept)
-    used = {n for s in body for n in _names(s)}
+    used = {n.id for s in body for n in _within(s) if isinstance(n, nodes.Name)}
     shared = [s for s in symbols if s in used]
     back = nodes.Return(tuple(nodes.Name(n) for n in layers[0].names))
     parameters = tuple(nodes.Parameter(n) for n in (*tensors, *shared, *words.values()))
@@ -118,7 +118,7 @@ def mapped(node: Any, change: Callable[[nodes.Expr], nodes.Expr], dim: bool = Fa
 def held(body: Sequence[nodes.Statement]) -> Iterator[tuple[str, nodes.Expr]]:
     """What `mapped` changes, in its order, each with the attribute it is the value of ("" for a dim)."""
     found: list[nodes.Expr] = []
-    words = {id(a.value): a.name or "" for s in body for a in _args(s)}
+    words = {id(a.value): a.name or "" for s in body for a in _within(s) if isinstance(a, nodes.Arg)}
 
     def keep(expr: nodes.Expr) -> nodes.Expr:
         found.append(expr)
@@ -129,23 +129,12 @@ def held(body: Sequence[nodes.Statement]) -> Iterator[tuple[str, nodes.Expr]]:
     return ((words.get(id(e), ""), e) for e in found)
 
 
-def _args(node: Any) -> Iterator[nodes.Arg]:
-    if isinstance(node, nodes.Arg):
+def _within(node: Any) -> Iterator[Any]:
+    """A node and all that it holds, in order."""
+    if isinstance(node, tuple):
+        for n in node:
+            yield from _within(n)
+    elif is_dataclass(node) and not isinstance(node, nodes.Span):
         yield node
-    if isinstance(node, tuple):
-        for n in node:
-            yield from _args(n)
-    elif is_dataclass(node) and not isinstance(node, nodes.Span):
         for f in fields(node):
-            yield from _args(getattr(node, f.name))
-
-
-def _names(node: Any) -> Iterator[str]:
-    if isinstance(node, nodes.Name):
-        yield node.id
-    if isinstance(node, tuple):
-        for n in node:
-            yield from _names(n)
-    elif is_dataclass(node) and not isinstance(node, nodes.Span):
-        for f in fields(node):
-            yield from _names(getattr(node, f.name))
+            yield from _within(getattr(node, f.name))

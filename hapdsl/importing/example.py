@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from hapdsl.importing.atoms import Atom
-from hapdsl.importing.build import DTYPES
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.parse import parse
+from hapdsl.run.context import DTYPES
 
-_TORCH = {name: dtype for dtype, name in DTYPES.items()}
 FORM = '--example "x : f32[batch = 8, 16]; label : i64[batch]"'
 
 
@@ -47,7 +46,7 @@ def read(text: str, device: str = "meta") -> Example:
             found.kwargs[name.strip()] = _plain(value.strip())
             continue
         kind, shape, symbols = _type(rest.strip(), known)
-        found.kwargs[name.strip()] = torch.empty(shape, dtype=_TORCH[kind], device=device)
+        found.kwargs[name.strip()] = torch.empty(shape, dtype=DTYPES[kind], device=device)
         found.dims[name.strip()] = symbols
     if not found.dims:
         raise error("HAP872", "the example has no tensor", help=FORM)
@@ -68,8 +67,8 @@ def _plain(text: str) -> Any:
 
 def _type(text: str, known: dict[str, int]) -> tuple[str, list[int], list[str | None]]:
     dtype, bracket, rest = text.partition("[")
-    if not bracket or not rest.endswith("]") or dtype.strip() not in _TORCH:
-        raise error("HAP872", f"'{text}' is no type of a tensor", help=f"{FORM}; dtypes are {', '.join(_TORCH)}")
+    if not bracket or not rest.endswith("]") or dtype.strip() not in DTYPES:
+        raise error("HAP872", f"'{text}' is no type of a tensor", help=f"{FORM}; dtypes are {', '.join(DTYPES)}")
     shape: list[int] = []
     symbols: list[str | None] = []
     for entry in (e.strip() for e in rest[:-1].split(",")):

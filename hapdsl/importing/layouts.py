@@ -26,12 +26,8 @@ from hapdsl.importing.values import (
     same_layout,
 )
 from hapdsl.lang.diagnostics import HapError, error
-
-DTYPES = {
-    torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16",
-    torch.int64: "i64", torch.int32: "i32", torch.int8: "i8", torch.bool: "bool",
-}  # fmt: skip
-FLOATS = ("f64", "f32", "bf16", "f16")
+from hapdsl.run.context import DTYPES, NAMES
+from hapdsl.theory.dtypes import FLOATS
 
 
 class Layouts:
@@ -66,10 +62,10 @@ class Layouts:
         return error("HAP877", f"{what} can't be imported" + (f" ({where})" if str(where) else ""), where.span, help)
 
     def dtype(self, tensor: torch.Tensor) -> str:
-        if tensor.dtype not in DTYPES:
+        if tensor.dtype not in NAMES:
             where = self.origin
-            raise error("HAP876", f"a tensor of {tensor.dtype}" + (f" ({where})" if str(where) else ""), where.span, f"known: {', '.join(DTYPES.values())}")  # fmt: skip
-        return DTYPES[tensor.dtype]
+            raise error("HAP876", f"a tensor of {tensor.dtype}" + (f" ({where})" if str(where) else ""), where.span, f"known: {', '.join(DTYPES)}")  # fmt: skip
+        return NAMES[tensor.dtype]
 
     # -- dims -------------------------------------------------------------------------
 
@@ -270,8 +266,7 @@ class Layouts:
 
     def promoted(self, values: Sequence[Value]) -> list[Value]:
         """The values in one dtype, as torch promotes; operators of the theory don't."""
-        kinds = {name: dtype for dtype, name in DTYPES.items()}
-        wide = DTYPES[functools.reduce(torch.promote_types, [kinds[v.dtype] for v in values])]
+        wide = NAMES[functools.reduce(torch.promote_types, [DTYPES[v.dtype] for v in values])]
         return [v if v.dtype == wide else self.emit("cast", [v], v.dims, v.stored, wide, to=wide) for v in values]
 
     def stretched(self, value: Value, layout: Layout) -> Value:

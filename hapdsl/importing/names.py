@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from hapdsl.importing.atoms import Atom, Dim, leaves, root, size
-from hapdsl.importing.values import Declared, Extent, Notation, Sizes, Statement, Tensor
+from hapdsl.importing.values import Declared, Notation, Sizes, Statement
 from hapdsl.lang import nodes
 
 MOST_OF_A_KIND = 3  # hidden widths that get a symbol of their own; beyond that numbers read better
@@ -112,7 +112,7 @@ def find_parts(symbols: Symbols, statements: Sequence[Statement], declared: Mapp
         if s.op in ("layer_norm", "rms_norm") and (w := by_tensor.get(id(s.operands[1]))) is not None:
             _name_dim(symbols, w.dims[-1], "d")
         if s.op == "cross_entropy":
-            _name_classes(symbols, s, by_tensor)
+            _name_classes(symbols, s)
     _name_widths(symbols, statements, by_tensor)
 
 
@@ -139,7 +139,7 @@ def _name_heads(symbols: Symbols, s: Statement) -> None:
             symbols.name(found[0], "head_dim")
 
 
-def _name_classes(symbols: Symbols, s: Statement, by_tensor: Mapping[int, Declared]) -> None:
+def _name_classes(symbols: Symbols, s: Statement) -> None:
     shape = s.shapes[0] if s.shapes else ()
     if shape:
         _name_dim(symbols, shape[-1], "classes" if len(shape) == 2 else "vocab")
@@ -204,7 +204,7 @@ def notation(symbols: Symbols, spec: Notation) -> tuple[str, dict[int, str]]:
     return f"{', '.join(term(o) for o in spec.operands)} -> {term(spec.result)}", words
 
 
-def sizes(symbols: Symbols, spec: Notation, wanted: Sizes, words: Mapping[int, str]) -> dict[str, nodes.Expr]:
+def sizes(symbols: Symbols, wanted: Sizes, words: Mapping[int, str]) -> dict[str, nodes.Expr]:
     """The extents that a rearrange needs: of each merged dim on its left all atoms but one."""
     found: dict[str, nodes.Expr] = {}
     for dim in wanted.dims:
@@ -214,6 +214,3 @@ def sizes(symbols: Symbols, spec: Notation, wanted: Sizes, words: Mapping[int, s
             if a is not left_out:
                 found[words[id(a)]] = symbols.extent((a,))
     return found
-
-
-__all__ = ["Extent", "Symbols", "Tensor", "find_parts", "general", "notation", "sizes"]

@@ -10,10 +10,11 @@ from typing import Any
 from torch.fx import Node
 
 from hapdsl.importing.atoms import Dim, leaves, size
-from hapdsl.importing.build import FLOATS, Builder
+from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.values import Either, Extent, Layout, Value, flat, resolved
+from hapdsl.theory.dtypes import FLOATS
 
 
 def _shape(node: Node) -> tuple[int, ...]:

@@ -7,10 +7,11 @@ from typing import Any
 from torch.fx import Node
 
 from hapdsl.importing.atoms import leaves
-from hapdsl.importing.build import FLOATS, Builder
+from hapdsl.importing.build import Builder
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_numbers import clamped, fresh, reduced, scaled
 from hapdsl.importing.values import Value
+from hapdsl.theory.dtypes import FLOATS
 
 
 @handles("aten.cross_entropy_loss.default")

@@ -11,13 +11,14 @@ import torch
 from torch.fx import Node
 
 from hapdsl.importing.atoms import Dim, leaves, root, size
-from hapdsl.importing.build import FLOATS, Builder
+from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value, cat, part
 from hapdsl.importing.on_numbers import add, causal, fresh, mul, scaled
 from hapdsl.importing.values import Extent, Layout, Notation, Root, Value, flat, same_atoms, same_layout
 from hapdsl.lang import nodes
+from hapdsl.theory.dtypes import FLOATS
 from hapdsl.theory.library import standard
 
 

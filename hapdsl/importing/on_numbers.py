@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from hapdsl.importing.build import DTYPES, FLOATS, Builder
+from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_layout import as_value
 from hapdsl.importing.values import Unbiased, Value, resolved
+from hapdsl.run.context import DTYPES
+from hapdsl.theory.dtypes import FLOATS
 
 Operand = Any  # Value, Constant or a number
 NO_LIMIT = 1e30  # where a clamp has none
@@ -182,8 +184,7 @@ def clamp(
 
 def clamped(b: Builder, x: Value, low: float | None = None, high: float | None = None) -> Value:
     """x between two limits; one that isn't given is beyond all numbers, of whole ones the largest of their dtype."""
-    kinds = {name: dtype for dtype, name in DTYPES.items()}
-    none = NO_LIMIT if x.dtype in FLOATS else torch.iinfo(kinds[x.dtype]).max
+    none = NO_LIMIT if x.dtype in FLOATS else torch.iinfo(DTYPES[x.dtype]).max
     limits: dict[str, Any] = {"min": -none if low is None else low, "max": none if high is None else high}
     return b.emit("clamp", [x], x.dims, x.stored, **limits)
 
@@ -240,9 +241,8 @@ def reduced(b: Builder, op: str, x: Value, over: Sequence[int] | None, keep: boo
         x = b.logical(x)
     out = tuple(() if k in places else d for k, d in enumerate(x.dims) if keep or k not in places)
     ones = [k for k, s in enumerate(x.stored) if not s]
-    surplus = ones[
-        : max(0, len(ones) - sum(not d for d in out))
-    ]  # the result has no dims of 1 that the module doesn't see
+    # The result has no dims of 1 that the module doesn't see.
+    surplus = ones[: max(0, len(ones) - sum(not d for d in out))]
     dims = [k for k, s in enumerate(x.stored) if (s and id(s[0]) in gone) or k in surplus]
     stored = tuple(s for k, s in enumerate(x.stored) if k not in dims)
     if not dims:

@@ -22,7 +22,7 @@ def write_file(path: Path, content: str | bytes) -> None:
         _write(Path(os.path.realpath(path)), raw)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise error("HAP852", f"{path} can't be written: {reason}", Span(str(path), 0, 0, 0, 0)) from None
+        raise error("HAP852", f"{path} can't be written: {reason}", Span(str(path))) from None
 
 
 def check_writable(output: str, read: Iterable[Path] = ()) -> None:
@@ -39,7 +39,7 @@ def check_writable(output: str, read: Iterable[Path] = ()) -> None:
     elif not os.access(path if path.exists() else folder, os.W_OK):
         reason = "no permission"
     if reason:
-        raise error("HAP852", f"{output} can't be written: {reason}", Span(output, 0, 0, 0, 0))
+        raise error("HAP852", f"{output} can't be written: {reason}", Span(output))
 
 
 def keep_tables(sources: Iterable[Path], output: Path) -> None:

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hapdsl.lang.diagnostics import error
-from hapdsl.run.context import DTYPES
+from hapdsl.run.context import DTYPES, NAMES
 
 UNTESTED = "nccl was never tried with this hapdsl: compare a few steps with --backend gloo first"
 BF16_CAPABILITY = (8, 0)  # below it torch emulates bf16, slower than f32
@@ -125,7 +125,7 @@ def require(backend: Backend, device: torch.device, dtypes: Iterable[torch.dtype
     """Raises HapError HAP722 for a dtype that the device or the backend lacks."""
     missing = lacking(backend, device, list(dtypes))
     if missing:
-        names = ", ".join(next((n for n, d in DTYPES.items() if d == m), str(m)) for m in missing)
+        names = ", ".join(NAMES.get(m, str(m)) for m in missing)
         raise error("HAP722", f"{device} with {backend.name} has no {names}", help="--dtype f32 runs all floats as f32")
 
 

@@ -146,7 +146,7 @@ class Checkpoint:
 
 def torn(path: Path, reason: str) -> HapError:
     """A file of a checkpoint that isn't what was written."""
-    return error("HAP751", f"{path} is damaged: {reason}", Span(str(path), 0, 0, 0, 0), _older(path.parent))
+    return error("HAP751", f"{path} is damaged: {reason}", Span(str(path)), _older(path.parent))
 
 
 def _older(folder: Path) -> str:
@@ -191,7 +191,7 @@ def find(path: str | Path) -> Checkpoint:
     there = steps(base)
     if there:
         return read(folder_of(base, there[-1]))
-    where = Span(str(base), 0, 0, 0, 0)
+    where = Span(str(base))
     if base.is_dir() and step_of(base) is not None:
         raise error("HAP751", f"{base} is damaged: {MANIFEST} is missing", where, _older(base))
     reason = (
@@ -232,7 +232,7 @@ def parse(raw: bytes, path: Path) -> Manifest:
         found = json.loads(raw)
     except (ValueError, RecursionError) as problem:
         raise torn(path, f"it is no JSON ({str(problem).splitlines()[0]})") from None
-    where = Span(str(path), 0, 0, 0, 0)
+    where = Span(str(path))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise error(
             "HAP752",

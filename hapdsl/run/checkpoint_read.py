@@ -23,7 +23,7 @@ from hapdsl.theory.dtypes import FLOATS, INTS
 def fits(checkpoint: Checkpoint, graph: TrainingGraph, names: Iterable[str] | None = None) -> None:
     """Raises HapError HAP753 unless the checkpoint has all parameters, buffers and state of a model (or `names`), in its shapes."""
     there = checkpoint.manifest.tensors
-    where = Span(str(checkpoint.folder), 0, 0, 0, 0)
+    where = Span(str(checkpoint.folder))
     own = [t.name for t in graph.of_kind("param", "frozen", "buffer", "state")] if names is None else list(names)
     for name in own:
         declared = graph.tensors[name]

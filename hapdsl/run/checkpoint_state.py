@@ -21,7 +21,7 @@ from hapdsl.lang.nodes import Span
 from hapdsl.run import checkpoint_read
 from hapdsl.run.checkpoint import Checkpoint, Copy, Manifest, Piece, Saved, file_name, folder_of, read
 from hapdsl.run.checkpoint_write import complete, unwritable, write_tensors
-from hapdsl.run.context import DTYPES
+from hapdsl.run.context import NAMES
 from hapdsl.run.initial import initial
 
 WEIGHTS = ("param", "frozen", "buffer")
@@ -81,7 +81,7 @@ def _like(found: Mapping[str, Tensor], like: Path) -> tuple[dict[str, Tensor], l
                 raise error(
                     "HAP753",
                     f"'{name}' has shape {list(found[name].shape)}, {like} says {shape}",
-                    Span(str(like), 0, 0, 0, 0),
+                    Span(str(like)),
                     "name a file of the same module",
                 )
             made[name] = found[name].reshape(shape).to(handle.get_tensor(name).dtype)
@@ -89,7 +89,7 @@ def _like(found: Mapping[str, Tensor], like: Path) -> tuple[dict[str, Tensor], l
         raise error(
             "HAP753",
             f"the checkpoint has none of the {len(missing)} tensors of {like}",
-            Span(str(like), 0, 0, 0, 0),
+            Span(str(like)),
             "name a file of the same module",
         )
     return made, missing
@@ -97,7 +97,7 @@ def _like(found: Mapping[str, Tensor], like: Path) -> tuple[dict[str, Tensor], l
 
 def _opened(path: Path) -> Any:
     """A file of safetensors. Raises HapError HAP750, HAP752."""
-    where = Span(str(path), 0, 0, 0, 0)
+    where = Span(str(path))
     hint = "write it with safetensors.torch.save_file(module.state_dict(), PATH); files that hold pickles are not read"
     if not path.is_file():
         raise error("HAP750", f"there is no file {path}", where, hint)
@@ -115,7 +115,7 @@ def from_file(path: Path, graph: TrainingGraph, tables: Path | None = None, seed
     """
     given: dict[str, Tensor] = {}
     beside = {} if tables is None else load_tables(tables)
-    where = Span(str(path), 0, 0, 0, 0)
+    where = Span(str(path))
     with _opened(path) as handle:
         there = set(handle.keys())
         own = list(graph.of_kind(*WEIGHTS))
@@ -147,13 +147,12 @@ def write_whole(
 ) -> Checkpoint:
     """A checkpoint of whole tensors, as a single device would write it. The caller holds the folder's lock. Raises HapError HAP754."""
     folder = folder_of(base, step)
-    names = {d: n for n, d in DTYPES.items()}
     tensors = {}
     for name, tensor in values.items():
         piece = Piece(0, (0,) * tensor.dim(), tuple(tensor.shape))
         pieces = (piece,) if tensor.numel() else ()
         copy = Copy(f"{name}@R", pieces)
-        tensors[name] = Saved(name, graph.tensors[name].kind, names[tensor.dtype], tuple(tensor.shape), (copy,))
+        tensors[name] = Saved(name, graph.tensors[name].kind, NAMES[tensor.dtype], tuple(tensor.shape), (copy,))
     partial = folder.with_name(f".{folder.name}.partial")
     try:
         partial.mkdir(parents=True)

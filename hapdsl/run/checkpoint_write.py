@@ -25,7 +25,7 @@ from hapdsl.graph.program import Program, Value
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.nodes import Span
 from hapdsl.run.checkpoint import MANIFEST, Copy, File, Manifest, Piece, Saved, file_name, folder_of, steps
-from hapdsl.run.context import DTYPES
+from hapdsl.run.context import NAMES
 from hapdsl.run.fingerprint import fingerprint
 from hapdsl.run.pieces import ranges
 
@@ -80,11 +80,10 @@ class Writer:
     ) -> None:
         self.program, self.rank, self.saving, self.seed, self.data = program, rank, saving, seed, data
         self.pieces = pieces(program, held)
-        names = {d: n for n, d in DTYPES.items()}
         copies: dict[str, list[Copy]] = {}
         for value, own in self.pieces.items():
             copies.setdefault(value.tensor, []).append(Copy(str(value), own))
-        dtypes = {value.tensor: names[dtype] for value, dtype in held.items()}
+        dtypes = {value.tensor: NAMES[dtype] for value, dtype in held.items()}
         declared = program.graph.tensors
         self.tensors = {
             n: Saved(n, declared[n].kind, dtypes[n], declared[n].shape, tuple(c)) for n, c in copies.items()
@@ -223,7 +222,7 @@ def complete(partial: Path, final: Path, manifest: Manifest) -> None:
 def unwritable(path: Path, problem: Exception) -> HapError:
     """A file of a checkpoint, or made of one, that can't be written."""
     reason = getattr(problem, "strerror", None) or str(problem).removeprefix("Error while serializing: ")
-    return error("HAP754", f"{path} can't be written: {reason}", Span(str(path), 0, 0, 0, 0), _HELP, status=1)
+    return error("HAP754", f"{path} can't be written: {reason}", Span(str(path)), _HELP, status=1)
 
 
 def sync_folder(folder: Path) -> None:

@@ -23,6 +23,7 @@ DTYPES: Mapping[str, torch.dtype] = {
     "i8": torch.int8,
     "bool": torch.bool,
 }
+NAMES: Mapping[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def dtypes_at(precision: torch.dtype | None) -> Mapping[str, torch.dtype]:

@@ -65,7 +65,7 @@ def settle(start: Checkpoint, seed: int | None, data: str | None) -> tuple[int, 
     Raises HapError HAP757 for another seed, or for data that only the command line may name.
     """
     there = start.manifest
-    where = Span(str(start.folder), 0, 0, 0, 0)
+    where = Span(str(start.folder))
     if seed is not None and seed != there.seed:
         raise error(
             "HAP757",
@@ -105,7 +105,7 @@ def free_for(on: Course) -> None:
     there = steps(base)
     if not there:
         return
-    where = Span(str(base), 0, 0, 0, 0)
+    where = Span(str(base))
     own = on.start is not None and on.start.folder.resolve().parent == base.resolve()
     if not own:
         raise error(

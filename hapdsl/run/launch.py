@@ -29,7 +29,7 @@ from torch import Tensor
 
 from hapdsl.lang.diagnostics import Diagnostic, HapError, error
 from hapdsl.run.backends import GLOO, Backend
-from hapdsl.run.context import DTYPES
+from hapdsl.run.context import DTYPES, NAMES
 from hapdsl.run.heartbeat import ADVICE, BEAT_S, FIRST_S, SILENT_S, Beat, Lost, Pulse, cause_of, unreached
 from hapdsl.run.heartbeat import lost as heartbeat_lost
 
@@ -59,8 +59,7 @@ class Reporter:
         if os.getppid() != self._parent:
             raise SystemExit(1)  # nobody is there to read
         if tensor is not None:
-            name = next(n for n, d in DTYPES.items() if d == tensor.dtype)
-            header |= {"dtype": name, "shape": list(tensor.shape)}
+            header |= {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape)}
         with self._lock:
             self._pipe.send_bytes(json.dumps({"kind": kind, **header}).encode())
             if tensor is not None:

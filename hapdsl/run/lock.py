@@ -55,7 +55,7 @@ def _take(handle: int, path: Path) -> None:
     raise error(
         "HAP755",
         f"{path.parent} is in use: {holder} writes its checkpoints there",
-        Span(str(path), 0, 0, 0, 0),
+        Span(str(path)),
         "wait for it, or give this run a folder of its own: --checkpoint OTHER",
         status=1,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of source text; lines and columns count from 1, the end is exclusive."""
+    """A stretch of source text; lines and columns count from 1, the end is exclusive. Without them it is the whole of a file."""
 
     file: str = ""
     line: int = 0
