@@ -27,10 +27,7 @@ def from_module(
     """The graph's parameters and buffers from a module (copies). Raises HapError HAP879 for one that is missing or of another size."""
     own: dict[str, Tensor] = dict(module.named_buffers(remove_duplicate=False))
     own.update(module.named_parameters(remove_duplicate=False))
-    own.update(tables or {})
-    return {
-        t.name: _shaped(t.name, own.get(plain(t.name)), t.shape) for t in graph.of_kind("param", "frozen", "buffer")
-    }
+    return from_state_dict(graph, own, tables)
 
 
 def from_state_dict(
@@ -62,7 +59,9 @@ def save_tables(path: str | Path, tables: Mapping[str, Tensor]) -> Path | None:
     beside = Path(f"{path}.npz")
     if not tables:
         return None
-    arrays: dict[str, Any] = {n: t.detach().cpu().numpy() for n, t in tables.items()}
+    # numpy has no bf16: its numbers are f32 there, and rounded to themselves where they are read.
+    held = {n: t.detach().cpu() for n, t in tables.items()}
+    arrays: dict[str, Any] = {n: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for n, t in held.items()}
     content = io.BytesIO()
     np.savez(content, **arrays)
     write_file(beside, content.getvalue())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -69,6 +70,18 @@ def test_of_numbers(name: str) -> None:
 @pytest.mark.parametrize("name", WHOLE)
 def test_of_whole_numbers(name: str) -> None:
     same(Around(WHOLE[name], nn.Embedding(7, 5), ids=True), IDS)
+
+
+def test_a_table_in_bf16_is_kept(tmp_path: Path) -> None:
+    """numpy has no such numbers."""
+    module = Around(lambda x: x, nn.Linear(6, 6), ids=False).bfloat16()
+    module.register_buffer("table", SMALL[0].bfloat16())
+    module.function = lambda x: x * module.table
+    imported = import_module(module, {"x": SMALL.bfloat16()})
+    assert weights.save_tables(tmp_path / "m.hap", imported.tables) == tmp_path / "m.hap.npz"
+    graph = Workbench("imported.hap", imported.text).graph()
+    held = initial(graph, given=weights.from_tables(graph, weights.load_tables(tmp_path / "m.hap")))
+    assert torch.equal(held["table"], module.table)
 
 
 def test_a_gradient_by_count_is_refused() -> None:
