@@ -200,21 +200,26 @@ def _stamps(bench: Workbench) -> dict[Path, object]:
 
 
 def _line_costs(checked: Checked, cost: Cost) -> dict[int, LineCost]:
+    """All lines at once: sums over an array of [instructions, devices], in the order of the program."""
     program = checked.program
-    found: dict[int, LineCost] = {}
-    for instruction, seconds in zip(program.instructions, cost.per_instruction_s, strict=True):
-        line = instruction.span.line
-        moved, words = 0, instruction.op
+    tensors = program.graph.tensors
+    places: dict[int, int] = {}  # of lines, in the order of their first instructions
+    at = np.empty(len(program.instructions), dtype=np.intp)
+    moved: list[int] = []
+    words: list[str] = []
+    for k, instruction in enumerate(program.instructions):
+        place = at[k] = places.setdefault(instruction.span.line, len(places))
+        if place == len(words):
+            words.append(instruction.op)
+            moved.append(0)
         if instruction.is_collective:
-            moved = sum(program.graph.tensors[v.tensor].bytes for v in instruction.inputs)
-            words = instruction.op if instruction.method is None else f"{instruction.op}, {instruction.method}"
-        own = float(seconds.max(initial=0.0))
-        before = found.get(line)
-        if before is None:
-            found[line] = LineCost(own, seconds, 1, moved, words)
-        else:
-            kept = words if instruction.is_collective else before.words
-            found[line] = LineCost(
-                before.seconds + own, before.devices + seconds, before.count + 1, before.bytes + moved, kept
-            )
-    return found
+            moved[place] += sum(tensors[v.tensor].bytes for v in instruction.inputs)
+            words[place] = instruction.op if instruction.method is None else f"{instruction.op}, {instruction.method}"
+    if not places:
+        return {}
+    seconds = np.array(cost.per_instruction_s)
+    devices = np.zeros((len(places), seconds.shape[1]))
+    np.add.at(devices, at, seconds)
+    slowest = np.bincount(at, seconds.max(axis=1, initial=0.0), len(places)).tolist()
+    counts = np.bincount(at, minlength=len(places)).tolist()
+    return {line: LineCost(slowest[k], devices[k], counts[k], moved[k], words[k]) for line, k in places.items()}

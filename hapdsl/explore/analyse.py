@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hapdsl.explore.desk import Desk
+from hapdsl.explore.moving import moved
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
@@ -27,14 +28,41 @@ def formatted(text: str, path: str) -> Object:
     return {"text": printed}
 
 
-def analyse(text: str, path: str, cluster: str | None = None, desk: Desk | None = None, version: int = 0) -> Object:
-    """`findings` and `programs` of a text that stands at `path`; `cluster` prices the programs that name none."""
+def analyse(
+    text: str,
+    path: str,
+    cluster: str | None = None,
+    desk: Desk | None = None,
+    version: int = 0,
+    since: int | None = None,
+) -> Object:
+    """`findings` and `programs` of a text that stands at `path`; `cluster` prices the programs that name none.
+
+    Whoever has the answer to the version `since` is told of `lines` only those that cost something else than they did, where they stand now, and
+    which are `gone`; of a version that the desk has forgotten, all.
+    """
     desk = desk or Desk()
     reading = desk.reading({"path": path, "text": text, "cluster": cluster, "version": version})
-    return {
-        "findings": [finding(d, path) for d in reading.diagnostics],
-        "programs": [_program(p) for p in reading.programs],
-    }
+    costs = {p.tree.name: _lines(p) for p in reading.programs if p.cost is not None}
+    before = desk.told.get((path, since)) if since is not None else None
+    old = desk.texts.get((path, since)) if since is not None else None
+    programs = []
+    for live in reading.programs:
+        found, name = _program(live), live.tree.name
+        if name in costs and before is not None and old is not None and name in before:
+            carried = moved(old, text).carried(before[name])
+            found["lines"] = {n: c for n, c in costs[name].items() if carried.get(n) != c}
+            found["gone"] = [n for n in carried if n not in costs[name]]
+        elif name in costs:
+            found["lines"] = costs[name]
+        programs.append(found)
+    desk.tell(path, version, costs)
+    return {"findings": [finding(d, path) for d in reading.diagnostics], "programs": programs}
+
+
+def _lines(live: LiveProgram) -> dict[int, tuple[object, ...]]:
+    """Of each line what `state.LineCost` holds."""
+    return {n: (c.seconds, c.devices.tolist(), c.count, c.bytes, c.words) for n, c in live.lines.items()}
 
 
 def finding(d: Diagnostic, path: str) -> Object:
@@ -53,16 +81,6 @@ def _program(live: LiveProgram) -> Object:
         found["instructions"] = len(live.checked.program.instructions)
     if cost is None or cluster is None:
         return found
-    lines = {
-        str(line): {
-            "seconds": c.seconds,
-            "devices": [float(s) for s in c.devices],
-            "count": c.count,
-            "bytes": c.bytes,
-            "words": c.words,
-        }
-        for line, c in live.lines.items()
-    }
     return {
         **found,
         "sync_s": cost.sync_s,
@@ -70,7 +88,6 @@ def _program(live: LiveProgram) -> Object:
         "memory_bytes": [int(b) for b in cost.memory_bytes],
         "capacity_bytes": [float(b) if np.isfinite(b) else 1e30 for b in cost.capacity_bytes],
         "fits": bool(cost.fits),
-        "lines": lines,
         "devices": [d.name for d in cluster.devices],
         "guessed": cluster.guessed,
         "cluster": cluster.name,

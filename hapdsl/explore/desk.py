@@ -53,6 +53,7 @@ class Desk:
         self.live: OrderedDict[tuple[str, str | None], Live] = OrderedDict()
         self.readings: OrderedDict[tuple[str, str, str | None], Reading] = OrderedDict()
         self.known: OrderedDict[object, Any] = OrderedDict()
+        self.told: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()  # lines of programs that the asker has
 
     def text(self, request: Object) -> str:
         """The text that a request is about. Raises Lost."""
@@ -96,6 +97,11 @@ class Desk:
             bench.cost(tree, request.get("cluster") if tree.cluster is None else None)  # says why
             raise error("HAP584", f"'{tree.name}' has no price", tree.span)
         return Opened(bench, found.tree, found.checked, found.cluster, found.cost, key)
+
+    def tell(self, path: str, version: int, lines: dict[str, Any]) -> None:
+        """Whoever asks knows these lines of a version's programs now."""
+        self.told[path, version] = lines
+        _keep(self.told, (path, version), READINGS)
 
     def remember(self, key: object, make: Callable[[], _T]) -> _T:
         """What `make()` gives, worked out once per key."""

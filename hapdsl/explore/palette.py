@@ -1,10 +1,11 @@
-"""The command palette: every action of the registry, found by its words."""
+"""The registry of actions as the screen takes it: keys, and the command palette, where each is found by its words."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from rich.text import Text
+from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from hapdsl.explore.actions import ACTIONS, Action
@@ -41,3 +42,22 @@ def _display(action: Action) -> Text:
     if action.shown_keys:
         text.append(f"  {action.shown_keys}", "dim")
     return text
+
+
+def bindings() -> list[BindingType]:
+    """Keys from the registry. A text that is being typed takes plain keys before they get here."""
+    found: list[BindingType] = []
+    for action in ACTIONS:
+        for k, key in enumerate((*action.keys, *action.plain)):
+            shown = bool(action.footer) and k == 0
+            found.append(
+                Binding(
+                    key,
+                    action.name,
+                    action.footer or action.title,
+                    show=shown,
+                    priority=key == "ctrl+q",
+                    tooltip=action.help,
+                )
+            )
+    return found

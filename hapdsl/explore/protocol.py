@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from hapdsl.explore.moving import Move
 from hapdsl.explore.state import Analysis, Finding, LineCost, Priced
 
 Object = dict[str, Any]
@@ -17,19 +18,27 @@ def findings_from(found: Iterable[Object]) -> tuple[Finding, ...]:
     return tuple(sorted(read, key=lambda f: (not f.here, f.line, f.column)))
 
 
-def analysis_from(found: Object, version: int) -> Analysis:
-    """An analysis of one version of a text."""
-    return Analysis(version, findings_from(found["findings"]), tuple(_priced(p) for p in found["programs"]))
+def analysis_from(found: Object, version: int, before: Analysis | None = None, move: Move | None = None) -> Analysis:
+    """An analysis of one version of a text. `before` is the one that the asker named with its question, `move` says where its lines are now."""
+    return Analysis(
+        version, findings_from(found["findings"]), tuple(_priced(p, before, move) for p in found["programs"])
+    )
 
 
-def _priced(found: Object) -> Priced:
-    lines = {
-        int(line): LineCost(c["seconds"], tuple(c["devices"]), c["count"], c["bytes"], c["words"])
-        for line, c in found.get("lines", {}).items()
+def _priced(found: Object, before: Analysis | None, move: Move | None) -> Priced:
+    told = {
+        int(line): LineCost(seconds, tuple(devices), count, size, words)
+        for line, (seconds, devices, count, size, words) in found.get("lines", {}).items()
     }
+    if "gone" in found and before is not None and move is not None:
+        old = before.program(found["name"])
+        lines = move.carried(old.lines) if old is not None else {}
+        for line in found["gone"]:
+            lines.pop(line, None)
+        told = {**lines, **told}
     fields: Object = {k: v for k, v in found.items() if k in _PLAIN}
     fields |= {k: tuple(found.get(k, ())) for k in _LISTED}
-    return Priced(**fields, lines=lines)
+    return Priced(**fields, lines=told)
 
 
 _LISTED = ("memory_bytes", "capacity_bytes", "devices")

@@ -48,7 +48,12 @@ def answer(request: Object, say: Say, desk: Desk | None = None, waiting: Callabl
                 from hapdsl.explore.analyse import analyse
 
                 found = analyse(
-                    request["text"], request["path"], request.get("cluster"), desk, int(request.get("version", 0))
+                    desk.text(request),
+                    request["path"],
+                    request.get("cluster"),
+                    desk,
+                    int(request.get("version", 0)),
+                    request.get("since"),
                 )
                 reply({"analysis": found, "done": True})
             case "format":

@@ -8,17 +8,16 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.command import Provider
 from textual.containers import Container, Vertical
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Static, TextArea
 
-from hapdsl.explore.actions import ACTIONS
 from hapdsl.explore.journal import Journal
 from hapdsl.explore.messages import Heard, Missed
-from hapdsl.explore.palette import ActionProvider
+from hapdsl.explore.palette import ActionProvider, bindings
 from hapdsl.explore.saving import Saving
 from hapdsl.explore.settings import Settings as Options
 from hapdsl.explore.state import Document, Session
@@ -47,25 +46,6 @@ PROGRAM, SUMMARY = "texts", "summary"
 WAITING = "waiting"  # for the answer to an edit
 
 
-def _bindings() -> list[BindingType]:
-    """Keys from the registry. A text that is being typed takes plain keys before they get here."""
-    found: list[BindingType] = []
-    for action in ACTIONS:
-        for k, key in enumerate((*action.keys, *action.plain)):
-            shown = bool(action.footer) and k == 0
-            found.append(
-                Binding(
-                    key,
-                    action.name,
-                    action.footer or action.title,
-                    show=shown,
-                    priority=key == "ctrl+q",
-                    tooltip=action.help,
-                )
-            )
-    return found
-
-
 class Shell(App[int]):
     """`search`: whether a plan is looked for at once; `summary`: whether it opens with it; `trace`: a measured step to show; `connect` starts helpers.
 
@@ -74,7 +54,7 @@ class Shell(App[int]):
 
     CSS_PATH = Path(__file__).with_name("explore.tcss")
     TITLE = "hapdsl explore"
-    BINDINGS: ClassVar[list[BindingType]] = _bindings()
+    BINDINGS: ClassVar[list[BindingType]] = bindings()
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionProvider}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 (Textual declares it for instances)
     VERTICAL_BREAKPOINTS = [(0, "-short"), (LOW, "-high")]  # noqa: RUF012

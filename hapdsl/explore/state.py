@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 
-from hapdsl.lang.lines import alike
+from hapdsl.explore.moving import moved
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,7 @@ class Document:
     saved: str | None = None
     version: int = 1
     analysis: Analysis | None = None
+    analysed: str = ""  # the text that it is about
     # Per program: its last cost, with the text it was the cost of.
     good: dict[str, tuple[str, Priced]] = field(default_factory=dict)
     # Per program: where it was last seen, cost or not.
@@ -139,7 +139,7 @@ class Document:
         """Take an answer of the checker unless it is about another version."""
         if analysis.version != self.version:
             return False
-        self.analysis = analysis
+        self.analysis, self.analysed = analysis, self.text
         for priced in analysis.programs:
             self.seen[priced.name] = (self.text, priced)
             if priced.sync_s is not None:
@@ -221,37 +221,6 @@ class Document:
             if found is not None and found.line <= line <= found.end_line:
                 return found
         return None
-
-
-@lru_cache(maxsize=16)
-def moved(old: str, new: str) -> Move:
-    """Where lines of a text went: those before and behind what changed keep their place in order."""
-    before, after = old.split("\n"), new.split("\n")
-    head, tail = alike(before, after)
-    return Move(head, len(before) - tail, len(after) - len(before))
-
-
-@dataclass(frozen=True)
-class Move:
-    """Lines up to `head` stay, lines behind `tail` shift by `by`; those between were changed."""
-
-    head: int
-    tail: int
-    by: int
-
-    def carried(self, costs: Mapping[int, LineCost]) -> dict[int, LineCost]:
-        """What is known by line, where the lines are now."""
-        if self.by:
-            return {new: cost for old, cost in costs.items() if (new := self(old)) is not None}
-        found = dict(costs)  # a key in a line moves no other: thousands of lines are copied at once
-        for line in range(self.head + 1, self.tail + 1):
-            found.pop(line, None)
-        return found
-
-    def __call__(self, line: int) -> int | None:
-        if line <= self.head:
-            return line
-        return line + self.by if line > self.tail else None
 
 
 # -- plans -------------------------------------------------------------------------

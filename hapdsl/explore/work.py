@@ -12,8 +12,9 @@ from typing import Any
 
 from hapdsl.explore.inquiries import ADVISER, CHECKER, Inquiries, Question
 from hapdsl.explore.log import Log
+from hapdsl.explore.moving import moved
 from hapdsl.explore.protocol import analysis_from, findings_from
-from hapdsl.explore.state import BASELINE, BASELINES, SYNTHESISED, Document, Finding, Plan, Session
+from hapdsl.explore.state import BASELINE, BASELINES, SYNTHESISED, Analysis, Document, Finding, Plan, Session
 from hapdsl.explore.workers import Checks, Connect, Helper, Object
 from hapdsl.lang.amounts import in_seconds
 
@@ -86,6 +87,7 @@ class Work:
     log: Log = field(default_factory=Log)  # of the last search
     formats: dict[int, tuple[str, int, str]] = field(default_factory=dict)
     asked: int = 0
+    before: tuple[Analysis | None, str] = (None, "")  # what was known when the last check was sent, and of which text
     helpers: list[Helper] = field(default_factory=list)  # all that were ever started
 
     def __post_init__(self) -> None:
@@ -128,8 +130,10 @@ class Work:
 
     def _send_check(self, number: int, key: str, version: int) -> None:
         document = self.session.documents[key]
+        self.before = document.analysis, document.analysed
+        since = document.analysis.version if document.analysis is not None else None
         self._checker().ask({
-            "id": number, "do": "check", "path": document.name, "version": version, "text": document.text, "cluster": self.cluster,
+            "id": number, "do": "check", "path": document.name, "version": version, "text": document.text, "cluster": self.cluster, "since": since,
         })  # fmt: skip
         self.inquiries.sent.setdefault(CHECKER, set()).add((document.name, version))
 
@@ -185,14 +189,19 @@ class Work:
             if "failed" in answer:
                 return [Trouble(f"formatting failed: {answer['failed']}")]
             return [Formatted(key, version, purpose, answer.get("text"), findings_from(answer.get("findings", ())))]
+        before = self.before  # the next check may be sent as soon as this one has landed
         about = self.checks.landed(number)
         if about is None:
             return []
         key, version = about
         if "failed" in answer:
             return [Trouble(f"checking failed: {answer['failed']}")]
-        accepted = self.session.accept(key, analysis_from(answer["analysis"], version))
-        return [Checked(key)] if accepted else []
+        document = self.session.documents.get(key)
+        if document is None or document.version != version:
+            return []
+        last, text = before
+        found = analysis_from(answer["analysis"], version, last, moved(text, document.text))
+        return [Checked(key)] if self.session.accept(key, found) else []
 
     def checker_died(self, words: str) -> list[News]:
         self.checker = None

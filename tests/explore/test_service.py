@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from hapdsl.explore.desk import Desk
+from hapdsl.explore.moving import moved
+from hapdsl.explore.protocol import analysis_from
 from hapdsl.explore.service import answer
+from hapdsl.explore.state import Document
 from hapdsl.explore.workers import Checks, Object, Subprocess, environment
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
@@ -42,6 +46,46 @@ def test_whatever_goes_wrong_is_an_answer(capsys: pytest.CaptureFixture[str]) ->
     assert "unknown request" in ask(do="dance")[0]["failed"]
     assert "KeyError" in ask(do="check")[0]["failed"]
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_differences_tell_what_a_whole_answer_would() -> None:
+    """A document that is told only what has changed since knows what one knows that is told all; also of versions that nobody saw."""
+    path, desk, last = "x.hap", Desk(), Document("x", TEXT)
+
+    def told(since: int | None) -> Object:
+        found: list[Object] = []
+        request = {"do": "check", "path": path, "text": last.text, "version": last.version, "since": since}
+        answer(request, found.append, desk)
+        return json.loads(json.dumps(found[0]["analysis"]))
+
+    last.accept(analysis_from(told(None), 1))
+    edits = [
+        ("relu(a@S(0))", "relu(a@S(0))  # as it was"),
+        ("    forward {", "    # a line more\n\n    forward {"),
+        ("[76, 76, 26, 26, 26, 26]", "[128, 128, 0, 0, 0, 0]"),  # all prices
+        ("h@S(0)       = relu", "h@S(0)       = gelu"),  # wrong: nothing has a price
+        ("h@S(0)       = gelu", "h@S(0)       = relu"),
+        ("method = grouped", "method = padded"),  # one line's price
+        ("program mixed", "program other"),
+        ("    # a line more\n", ""),
+    ]
+    sizes = []
+    for k, (old, new) in enumerate(edits):
+        assert old in last.text
+        before, text, since = last.analysis, last.analysed, last.analysis.version if last.analysis else None
+        last.edit(last.text.replace(old, new, 1))
+        if k == 5:
+            desk.told.clear()  # it was forgotten: then all is told
+        found = told(since)
+        got = analysis_from(found, last.version, before, moved(text, last.text))
+        (whole,) = ask(do="check", text=last.text, path=path)
+        assert got == analysis_from(whole["analysis"], last.version), new
+        last.accept(got)
+        sizes.append(sum(len(p.get("lines", ())) for p in found["programs"]))
+    assert sizes[:2] == [1, 0] and sizes[3] == sizes[-1] == 0 and min(sizes[2], sizes[4], sizes[5]) > 10
+    last.edit(last.text.replace("method = padded", "method = grouped"))
+    programs = told(last.analysis.version if last.analysis else None)["programs"]
+    assert sum(len(p.get("lines", ())) for p in programs) == 1
 
 
 def test_findings_elsewhere_are_not_here(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class Recorded(Local):
     update = False
 
     def ask(self, request: Object) -> None:
+        request = {k: v for k, v in request.items() if k != "since"}  # so each answer tells all
         said = {k: v for k, v in request.items() if k not in ("id", "version")}
         if "text" not in said and "plans" not in said:
             said["text"] = Recorded.texts.get((request.get("path"), request.get("version")), "")
