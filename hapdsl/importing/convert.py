@@ -154,8 +154,8 @@ def _results(builder: Builder) -> tuple[Value | None, list[tuple[str, Value]]]:
 
 
 def _seen(builder: Builder, value: Value) -> Value:
-    """A result as the module returns it."""
-    return builder.logical(value) if len(value.dims) == len(value.stored) else value
+    """A result in the shape that the module gives it."""
+    return builder.logical(value)
 
 
 def _live(statements: list[Statement], results: list[Value], training: bool) -> list[Statement]:

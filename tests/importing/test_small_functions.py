@@ -43,6 +43,10 @@ FLOATS: dict[str, tuple[Callable[[Tensor], Tensor], nn.Module]] = {
     "counted": (lambda x: (x > 0).sum(-1), nn.Linear(6, 6)),
     "clamp_max": (lambda x: x.clamp_max(0.1), nn.Linear(6, 6)),
     "relu6": (lambda x: F.relu6(1e4 * x), nn.Linear(6, 6)),
+    # results whose dims are stored otherwise than the module shows them
+    "kept dim": (lambda x: x.amax(-1, keepdim=True), nn.Linear(6, 6)),
+    "every other": (lambda x: x[:, ::2], nn.Linear(6, 6)),
+    "repeated": (lambda x: x[:, None].repeat(1, 3, 1), nn.Linear(6, 6)),
 }
 WHOLE: dict[str, Callable[[Tensor], Tensor]] = {
     "from 0": lambda x: x.clamp(min=0),
