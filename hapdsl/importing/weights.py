@@ -69,12 +69,11 @@ def save_tables(path: str | Path, tables: Mapping[str, Tensor]) -> Path | None:
 
 
 def load_tables(path: str | Path) -> dict[str, Tensor]:
-    """The constants beside a text, if there are any."""
+    """The constants beside a text, if there are any. Raises HapError HAP710."""
+    from hapdsl.run.data import read_npz  # only texts with tables need it
+
     beside = Path(f"{path}.npz")
-    if not beside.is_file():
-        return {}
-    with np.load(beside, allow_pickle=False) as held:
-        return {n: torch.from_numpy(held[n]) for n in held.files}
+    return {n: torch.from_numpy(a) for n, a in read_npz(str(beside)).items()} if beside.is_file() else {}
 
 
 def _shaped(name: str, found: Tensor | None, shape: tuple[int, ...]) -> Tensor:

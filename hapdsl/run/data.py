@@ -225,6 +225,9 @@ def batch_size(graph: TrainingGraph) -> int:
 def read_npz(path: str) -> dict[str, np.ndarray]:
     """The arrays of a file. Pickled objects are refused. Raises HapError HAP710."""
     try:
+        if not zipfile.is_zipfile(path):  # numpy takes anything else for one array, or for pickled objects
+            Path(path).open("rb").close()
+            raise ValueError("it is no .npz file")
         with np.load(Path(path), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:

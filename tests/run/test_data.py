@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hapdsl.graph.build import build
+from hapdsl.importing.weights import load_tables
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.parse import parse
@@ -104,11 +105,14 @@ def test_files_that_do_not_fit_are_refused(tmp_path, arrays, code, words):
 
 
 def test_files_that_are_no_archives_are_refused(tmp_path):
-    for content in (b"", b"PK\x03\x04 broken", b"\x80\x04K\x01."):
+    np.save(tmp_path / "one.npy", GOOD["image"])
+    for content in (b"", b"PK\x03\x04 broken", b"\x80\x04K\x01.", (tmp_path / "one.npy").read_bytes()):
         (tmp_path / "d.npz").write_bytes(content)
-        with pytest.raises(HapError) as stop:
-            open_feed(str(tmp_path / "d.npz"), classifier())
-        assert [d.code for d in stop.value.diagnostics] == ["HAP710"]
+        for read in (lambda: open_feed(str(tmp_path / "d.npz"), classifier()), lambda: load_tables(tmp_path / "d")):
+            with pytest.raises(HapError) as stop:
+                read()
+            (found,) = stop.value.diagnostics
+            assert found.code == "HAP710" and "no .npz file" in found.message
 
 
 def test_digits_need_an_image_and_a_label():
