@@ -179,7 +179,9 @@ class _Builder:
         elif len(set(counts.values())) > 1:
             listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
             help = "a program on virtual devices becomes one on a mesh of nodes × devices"
-            self.fail("HAP413", f"nodes that are virtual devices have equally many devices: {listed}", network.span, help)
+            self.fail(
+                "HAP413", f"nodes that are virtual devices have equally many devices: {listed}", network.span, help
+            )
 
     def warn_unused(self) -> None:
         used = {part.name for host in self.hosts.values() for part in host.parts}
