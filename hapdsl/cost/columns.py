@@ -30,8 +30,6 @@ class Columns:
     def __init__(self, lines: Sequence[Draft | Line], pricer: Pricer) -> None:
         self.lines, self.pricer = lines, pricer
         self.kinds: Ints = np.fromiter((line.kind for line in lines), np.int64, len(lines))
-        self.readers, self.reads = _flat([line.inputs for line in lines])
-        self.writers, self.writes = _flat([line.outputs for line in lines])
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -114,6 +112,30 @@ class Columns:
         return np.asarray(self.kinds == LOCAL)
 
     # -- values ------------------------------------------------------------------------
+
+    @cached_property
+    def _reading(self) -> tuple[Ints, Ints]:
+        return _flat([line.inputs for line in self.lines])
+
+    @cached_property
+    def _writing(self) -> tuple[Ints, Ints]:
+        return _flat([line.outputs for line in self.lines])
+
+    @property
+    def readers(self) -> Ints:
+        return self._reading[0]
+
+    @property
+    def reads(self) -> Ints:
+        return self._reading[1]
+
+    @property
+    def writers(self) -> Ints:
+        return self._writing[0]
+
+    @property
+    def writes(self) -> Ints:
+        return self._writing[1]
 
     @cached_property
     def makers(self) -> Ints:

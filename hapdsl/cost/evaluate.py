@@ -143,6 +143,17 @@ def stages_of(lines: Sequence[Line]) -> list[Stage]:
     )
 
 
+def sync_seconds(columns: Columns) -> float:
+    """The synchronous total of a program in columns, without making its stages."""
+    if not len(columns):
+        return 0.0
+    begins = np.flatnonzero(columns.collective)
+    cuts, comm, worked = _worked(begins, columns.seconds.copy())
+    stages = worked.max(axis=1)
+    stages[len(cuts) - len(begins) :] += comm
+    return float(sum(stages.tolist()))
+
+
 def _stages(columns: Columns) -> list[Stage]:
     instructions = [line.instruction for line in columns.lines]
     begins = np.flatnonzero(columns.collective).tolist()
@@ -155,13 +166,10 @@ def _cut(
     """The stages of instructions, of which those that `begins` numbers are collectives; spends `seconds`, float array [instructions, devices]."""
     if not instructions:
         return []
-    cuts = begins if begins and begins[0] == 0 else [0, *begins]
-    comm = seconds[begins].max(axis=1)
-    seconds[begins] = 0.0
-    sums = np.add.reduceat(seconds, cuts, axis=0)
+    cuts, comm, sums = _worked(np.array(begins, dtype=np.int64), seconds)
     stages = []
     collectives = dict(zip(begins, comm.tolist(), strict=True))
-    for first, after, worked in zip(cuts, [*cuts[1:], len(instructions)], sums, strict=True):
+    for first, after, worked in zip(cuts.tolist(), [*cuts[1:].tolist(), len(instructions)], sums, strict=True):
         head = instructions[first]
         if first in collectives:
             tensors = tuple(v.tensor for v in head.inputs)
@@ -171,3 +179,12 @@ def _cut(
         else:
             stages.append(Stage(None, None, (), 0.0, 0.0, worked, first, after - 1))
     return stages
+
+
+def _worked(begins: Ints, seconds: Floats) -> tuple[Ints, Floats, Floats]:
+    """Of at least one instruction: where stages begin, how long each of the collectives that `begins` numbers takes, and how long each device computes
+    in each stage. Spends `seconds`, float array [instructions, devices]."""
+    cuts = begins if len(begins) and begins[0] == 0 else np.concatenate([[0], begins])
+    comm = seconds[begins].max(axis=1)
+    seconds[begins] = 0.0
+    return cuts, comm, np.add.reduceat(seconds, cuts, axis=0)

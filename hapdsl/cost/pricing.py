@@ -138,6 +138,10 @@ class Pricer:
         self._recent = dict(zip(map(id, listed), drafts, strict=True))
         return drafts
 
+    def know(self, drafts: Sequence[Draft]) -> None:
+        """The drafts of a program whose instructions will be asked for next."""
+        self._recent = {id(draft.instruction): draft for draft in drafts}
+
     def priced(self, draft: Draft) -> Line:
         """A draft of this pricer's numbers with its price."""
         return Line(draft.instruction, draft.inputs, draft.outputs, self.price_of(draft.kind), draft.kind)

@@ -7,14 +7,22 @@ times faster than what they stand for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from hapdsl.cost.numbers import Draft, Numbers
 from hapdsl.graph.program import Instruction, Value, conversion
 from hapdsl.graph.training import LOADED, Node
+from hapdsl.search.offers import Offer, Step
+from hapdsl.search.restriction import Restriction
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
+
+if TYPE_CHECKING:
+    from hapdsl.search.structure import Choice
+
+TRACES = 32
 
 Turn = tuple[tuple[str, int], ...]
 
@@ -38,12 +46,26 @@ class Message:
     group: tuple[Waiting, ...]
     sources: tuple[Value, ...]
     targets: tuple[Value, ...]
+    section: str
+    repeat: Turn
     shape: tuple[object, ...]
     drafts: dict[str | None, Draft] = field(default_factory=dict)
 
 
+@dataclass(eq=False, slots=True)
+class Trace:
+    """The lines of a choice, and all that they depend on beside it: which way each kind of tensor went to what it is offered as
+    (`routes`, by an example), and the methods of the messages, which stand at these places."""
+
+    choice: Choice
+    restriction: Restriction
+    drafts: list[Draft]
+    routes: list[tuple[str, Placement, Offer, tuple[Step, ...]]]
+    messages: list[tuple[int, Message]]
+
+
 class Drawn:
-    """All lines that were asked for of one graph."""
+    """All lines that were asked for of one graph, and how the last choices were scheduled."""
 
     def __init__(self, numbers: Numbers) -> None:
         self.training, self.numbers = numbers.graph, numbers
@@ -51,6 +73,7 @@ class Drawn:
         self._loads: dict[tuple[object, ...], Draft] = {}
         self._waits: dict[tuple[object, ...], Waiting] = {}
         self._messages: dict[tuple[object, ...], Message] = {}
+        self._traces: dict[Hashable, Trace] = {}
 
     def call(self, k: int, node: Node, rule: Rule, at: Node) -> Draft:
         """Call k under a rule: where it stands, or once more for call `at`."""
@@ -89,21 +112,30 @@ class Drawn:
             sources = tuple([Value(w.tensor, (w.source,)) for w in group])
             targets = tuple([Value(w.tensor, (w.target,)) for w in group])
             shape = (group[0].kind, self._shapes(sources), self._shapes(targets))
-            found = self._messages[key] = Message(group, sources, targets, shape)
+            found = self._messages[key] = Message(group, sources, targets, section, repeat, shape)
         return found
 
     def _shapes(self, values: Iterable[Value]) -> tuple[int, ...]:
         numbers = self.numbers
         return tuple([numbers.shape_of[numbers.slot(v)] for v in values])
 
-    def sent(self, message: Message, method: str | None, section: str, repeat: Turn) -> Draft:
+    def sent(self, message: Message, method: str | None) -> Draft:
         """The line of a message by one method."""
         found = message.drafts.get(method)
         if found is None:
             kind, sources, targets = message.group[0].kind, message.sources, message.targets
-            made = Instruction(kind, sources, targets, section, method=method, repeat=repeat)
+            made = Instruction(kind, sources, targets, message.section, method=method, repeat=message.repeat)
             found = message.drafts[method] = self.numbers.draft(made)
         return found
+
+    def trace(self, key: Hashable) -> Trace | None:
+        return self._traces.get(key)
+
+    def keep(self, key: Hashable, trace: Trace) -> None:
+        """Remember a trace, and forget the one that is oldest where there are TRACES."""
+        if len(self._traces) >= TRACES:
+            del self._traces[next(iter(self._traces))]
+        self._traces[key] = trace
 
 
 def instruction(node: Node, rule: Rule) -> Instruction:

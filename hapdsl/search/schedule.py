@@ -15,20 +15,21 @@ from functools import cached_property
 import numpy as np
 
 from hapdsl.cost.collectives import best_method
-from hapdsl.cost.evaluate import stages_of
-from hapdsl.cost.memory import measure
-from hapdsl.cost.overlap import simulate
+from hapdsl.cost.columns import Columns
+from hapdsl.cost.evaluate import sync_seconds
+from hapdsl.cost.memory import measured
+from hapdsl.cost.numbers import Draft
+from hapdsl.cost.overlap import simulated
 from hapdsl.cost.pricing import Line
 from hapdsl.graph.program import COLLECTIVES, Program
 from hapdsl.graph.training import Node
 from hapdsl.search.carry import RECOMPUTED
 from hapdsl.search.conversions import Conversions
-from hapdsl.search.drawn import Message, Turn, Waiting
+from hapdsl.search.drawn import Message, Trace, Turn, Waiting
 from hapdsl.search.messages import BUCKET
-from hapdsl.search.offers import Offer, provides
+from hapdsl.search.offers import Offer, Step, provides
 from hapdsl.search.structure import Choice
 from hapdsl.theory.placements import Placement, R
-from hapdsl.theory.rules import Rule
 
 
 class Scheduler:
@@ -40,39 +41,80 @@ class Scheduler:
         self.numbers = self.pricer.numbers
         self.layout, self.buckets, self.wish = conversions.layout, conversions.buckets, conversions.structure.wish
         self.drawn = conversions.structure.drawn
-        # By ids; what has them is kept here or by `drawn`.
-        self._calls: dict[tuple[object, ...], Line] = {}
-        self._loads: dict[tuple[object, ...], tuple[Placement, Line]] = {}
+        # By ids; `drawn` keeps what has them, or it is kept here.
         self._waits: dict[tuple[str, int, int], tuple[Placement, Offer, tuple[Waiting, ...]]] = {}
-        self._messages: dict[tuple[object, ...], Line] = {}
         self._methods: dict[tuple[object, ...], str | None] = {}
-        self._last: tuple[Choice, list[Line]] | None = None
+        self._last: tuple[Choice, list[Draft], Columns] | None = None
 
     def program(self, choice: Choice, name: str = "plan") -> Program:
         """The program of these choices in canonical order."""
-        instructions = [line.instruction for line in self.lines(choice)]
+        drafts = self.drafts(choice)
+        self.pricer.know(drafts)
         parameters = dict(self.training.parameters)
-        return Program(name, self.training, self.layout, instructions, self.cluster.name, parameters)
+        return Program(name, self.training, self.layout, [d.instruction for d in drafts], self.cluster.name, parameters)
 
     def lines(self, choice: Choice) -> list[Line]:
-        """The same, line by line with prices; those of the last choice are at hand."""
+        """The same, line by line with prices."""
+        return [self.pricer.priced(draft) for draft in self.drafts(choice)]
+
+    def drafts(self, choice: Choice) -> list[Draft]:
+        """The same without prices."""
+        return self._at_hand(choice)[1]
+
+    def columns(self, choice: Choice) -> Columns:
+        """The same as columns."""
+        return self._at_hand(choice)[2]
+
+    def _at_hand(self, choice: Choice) -> tuple[Choice, list[Draft], Columns]:
         if self._last is None or self._last[0] is not choice:
-            self._last = (choice, _Run(self, choice).run())
-        return self._last[1]
+            drafts = self._drafts(choice)
+            self._last = (choice, drafts, Columns(drafts, self.pricer))
+        return self._last
+
+    def _drafts(self, choice: Choice) -> list[Draft]:
+        """The lines, of which shares only change the methods of messages, and the way to a set of two placements.
+
+        Where such a choice was scheduled before, and every kind of tensor goes the same ways, only methods are looked for again. All else that a
+        run looks at is in the key: the choice itself, by the ids of what was chosen, the bucket, and what a person wished.
+        """
+        wishes = self.conversions.structure.restriction.wishes
+        key = (
+            self.bucket,
+            id(wishes) if wishes else 0,
+            tuple(map(id, choice.rules)),
+            *(side for d in (choice.offered, choice.held) for side in (tuple(d), tuple(map(id, d.values())))),
+            tuple(choice.carry.items()),
+        )
+        trace = self.drawn.trace(key)
+        if trace is not None and all(self._goes(n, p, o) == steps for n, p, o, steps in trace.routes):
+            drafts = trace.drafts.copy()
+            for place, message in trace.messages:
+                drafts[place] = self.sent(message)
+            return drafts
+        run = _Run(self, choice)
+        drafts = run.run()
+        restriction = self.conversions.structure.restriction
+        self.drawn.keep(key, Trace(choice, restriction, drafts, list(run.routes.values()), run.messages))
+        return drafts
+
+    def _goes(self, name: str, source: Placement, offer: Offer) -> tuple[Step, ...]:
+        route = self.conversions.route(name, source, offer)
+        assert route is not None, f"{name}: {offer} can't be made from {source}"
+        return route[1]
 
     def seconds(self, choice: Choice, objective: str) -> float:
         """What `hapdsl.cost.evaluate` says of the program of these choices, without making it; overlapped, with its messages as early as they can be:
         that is where `hapdsl.search.reorder` puts them."""
-        lines = self.lines(choice)
+        columns = self.columns(choice)
         if objective == "overlap":
-            return float(simulate(lines, self.pricer, early=True)[1].max(initial=0.0))
-        return float(sum(s.seconds for s in stages_of(lines)))
+            return float(simulated(columns, early=True)[1].max(initial=0.0))
+        return sync_seconds(columns)
 
     def fits(self, choice: Choice) -> bool:
         """Does every device's peak fit into its memory?"""
         if self._roomy:
             return True
-        return bool((measure(self.training, self.lines(choice), self.pricer).peak <= self.cluster.memories).all())
+        return bool((measured(self.training, self.columns(choice)).peak <= self.cluster.memories).all())
 
     @cached_property
     def _roomy(self) -> bool:
@@ -80,33 +122,11 @@ class Scheduler:
         each = sum(t.bytes * (len(t.shape) + 3 + len(self.cluster)) for t in self.training.tensors.values())
         return each <= float(self.cluster.memories.min())
 
-    # -- lines, remembered -----------------------------------------------------------
+    # -- messages --------------------------------------------------------------------
 
-    def call(self, k: int, node: Node, rule: Rule, at: Node) -> Line:
-        """Call k under a rule: where it stands, or once more for call `at`."""
-        key = (k, id(rule)) if at is node else (k, id(rule), at.section, at.repeat)
-        found = self._calls.get(key)
-        if found is None:
-            found = self._calls[key] = self.pricer.priced(self.drawn.call(k, node, rule, at))
-        return found
-
-    def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> Line:
-        key = (name, id(placement), section, repeat)
-        found = self._loads.get(key)
-        if found is None:
-            line = self.pricer.priced(self.drawn.load(name, placement, section, repeat))
-            found = self._loads[key] = (placement, line)
-        return found[1]
-
-    def message(self, group: tuple[Waiting, ...], section: str, repeat: Turn) -> Line:
+    def sent(self, message: Message) -> Draft:
         """One message (or local conversion) by its cheapest method, or the one a person wrote."""
-        key = (*map(id, group), section, repeat)
-        found = self._messages.get(key)
-        if found is None:
-            message = self.drawn.message(group, section, repeat)
-            method = group[0].method or self._method(message)
-            found = self._messages[key] = self.pricer.priced(self.drawn.sent(message, method, section, repeat))
-        return found
+        return self.drawn.sent(message, message.group[0].method or self._method(message))
 
     def _method(self, message: Message) -> str | None:
         """The cheapest method, looked for once for messages of one shape: layers that are alike send alike."""
@@ -125,9 +145,8 @@ class Scheduler:
         key = (name, id(source), id(offer))
         found = self._waits.get(key)
         if found is None:
-            route = self.conversions.route(name, source, offer)
-            assert route is not None, f"{name}: {offer} can't be made from {source}"
-            found = self._waits[key] = (source, offer, tuple(self.wait(name, p, q) for p, q in route[1]))
+            steps = self._goes(name, source, offer)
+            found = self._waits[key] = (source, offer, tuple(self.wait(name, p, q) for p, q in steps))
         return found[2]
 
     def wait(self, name: str, source: Placement, target: Placement) -> Waiting:
@@ -140,14 +159,18 @@ class _Run:
     def __init__(self, scheduler: Scheduler, choice: Choice) -> None:
         self.s, self.choice = scheduler, choice
         self.training = scheduler.training
-        self.out: list[Line] = []
+        self.kinds = scheduler.conversions.structure.tensor_kind
+        self.drawn = scheduler.drawn
+        self.out: list[Draft] = []
+        self.messages: list[tuple[int, Message]] = []
+        self.routes: dict[tuple[int, int, int], tuple[str, Placement, Offer, tuple[Step, ...]]] = {}
         self.have: dict[str, list[Placement]] = {}
         self.gradients: list[Waiting] = []
         self.updated: list[Waiting] = []
         self.late: set[str] = set()  # what the backward pass has yet to make again
         self.gathers = self._gathers(self.choice.held)
 
-    def run(self) -> list[Line]:
+    def run(self) -> list[Draft]:
         section = "forward"
         for k, node in enumerate(self.training.nodes):
             if node.section != section:
@@ -181,7 +204,7 @@ class _Run:
 
     def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> None:
         if placement not in self.have.get(name, ()):
-            self.out.append(self.s.load(name, placement, section, self.turn(name, repeat)))
+            self.out.append(self.drawn.load(name, placement, section, self.turn(name, repeat)))
             self.have.setdefault(name, []).append(placement)
 
     @staticmethod
@@ -221,7 +244,7 @@ class _Run:
             self.late.discard(following)
             held = self.choice.held[following]
             self.load(following, held, section, repeat)
-            more = self.s.waits(following, held, self.choice.offered[following])
+            more = self.waits(following, held, self.choice.offered[following])
             group += more
             size += sum(w.bytes for w in more)
         self.flush(group, section, repeat)
@@ -234,7 +257,7 @@ class _Run:
         for name, placement in zip(node.inputs, rule.inputs, strict=True):
             if placement not in self.have.get(name, ()):
                 self.read(name, placement, at)
-        self.out.append(self.s.call(k, node, rule, at))
+        self.out.append(self.drawn.call(k, node, rule, at))
         for name, placement in zip(node.outputs, rule.outputs, strict=True):
             self.have.setdefault(name, []).append(placement)
             self.made(name, placement, at)
@@ -272,12 +295,12 @@ class _Run:
     def made(self, name: str, placement: Placement, node: Node) -> None:
         if name in self.s.buckets.updated:
             old = next(n for n in node.inputs if self.training.updates.get(n) == name)
-            self.updated += self.s.waits(name, placement, (self.choice.held[old],))
+            self.updated += self.waits(name, placement, (self.choice.held[old],))
             return
         offer = self.choice.offered.get(name)
         if offer is None:
             return
-        waits = self.s.waits(name, placement, offer)
+        waits = self.waits(name, placement, offer)
         if name in self.s.buckets.gradients:
             self.gradients += waits
             if sum(w.bytes for w in self.gradients) >= self.s.bucket:
@@ -287,6 +310,14 @@ class _Run:
                 self.convert((wait,), node.section, node.repeat)
 
     # -- conversions ------------------------------------------------------------------
+
+    def waits(self, name: str, source: Placement, offer: Offer) -> tuple[Waiting, ...]:
+        """The conversions that make `offer` from `source`, in order; takes note of the way."""
+        found = self.s.waits(name, source, offer)
+        key = (self.kinds[name], id(source), id(offer))
+        if key not in self.routes:
+            self.routes[key] = (name, source, offer, tuple((w.source, w.target) for w in found))
+        return found
 
     def flush(self, waiting: list[Waiting], section: str, repeat: Turn = ()) -> None:
         """Send what waits: one message per kind of conversion, in the order of first appearance."""
@@ -299,6 +330,9 @@ class _Run:
             rest = [w for w in rest if w not in group]
 
     def convert(self, group: tuple[Waiting, ...], section: str, repeat: Turn) -> None:
-        self.out.append(self.s.message(group, section, repeat))
+        message = self.drawn.message(group, section, repeat)
+        if message.group[0].kind in COLLECTIVES:
+            self.messages.append((len(self.out), message))
+        self.out.append(self.s.sent(message))
         for w in group:
             self.have.setdefault(w.tensor, []).append(w.target)
