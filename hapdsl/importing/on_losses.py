@@ -29,10 +29,13 @@ def cross_entropy(
         raise b.refuse("cross_entropy with class weights, soft labels or another reduction than the mean")
     z, label = fresh(z), fresh(label)
     classes = z.dims[1] if len(z.dims) > 1 else z.dims[0]
-    others = [d for k, d in enumerate(z.dims) if k != min(1, len(z.dims) - 1)]
-    for own, given in zip(others, label.dims, strict=True):
+    which = min(1, len(z.dims) - 1)
+    for own, given in zip([d for k, d in enumerate(z.dims) if k != which], label.dims, strict=True):
         b.tie(own, given)
     z, label = fresh(z), fresh(label)
+    label = b.renamed(
+        label, [d for k, d in enumerate(z.dims) if k != which]
+    )  # of scores of a batch by itself, either index
     z = b.fits(z, tuple(d for d in z.stored if d))
     z = b.last(z, [leaves(classes)])
     label = b.fits(label, z.stored[:-1])

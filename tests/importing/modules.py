@@ -300,3 +300,15 @@ class Recurrent(nn.Module):
             h = torch.sigmoid(o) * torch.tanh(c)
         score = self.out(h).squeeze(-1)
         return {"loss": score.softmax(0).log().mean().neg(), "score": score}
+
+
+class Contrast(nn.Module):
+    """Scores of a batch by itself, read along both of its indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, y: Tensor, label: Tensor) -> dict[str, Tensor]:
+        z = self.q(x) @ self.k(y).T
+        return {"loss": F.cross_entropy(z, label) + F.cross_entropy(z.T, label) + F.mse_loss(z, z.T)}

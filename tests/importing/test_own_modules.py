@@ -156,6 +156,12 @@ def test_turns_of_a_recurrence_and_scalars_of_what_had_a_dim_of_one():
     assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9 and trip.compared == 5
 
 
+def test_losses_along_both_indices_of_a_square():
+    batch = {"x": torch.randn(6, 8), "y": torch.randn(6, 8), "label": torch.randperm(6)}
+    trip = round_trip(modules.Contrast(), "x : f32[batch = 6, 8]; y : f32[batch, 8]; label : i64[batch]", batch)
+    assert trip.loss_diff < 1e-9 and trip.weight_diff < 1e-9 and trip.compared == 4
+
+
 def test_losses():
     batch = {"x": torch.randn(6, 8), "label": torch.randint(8, (6,)), "target": torch.randn(6, 8)}
     batch["label"][0] = 2
