@@ -25,7 +25,7 @@ Act = Callable[[Store], None]
 
 @dataclass(frozen=True)
 class Action:
-    """`kind` is load, compute, convert, start, finish, sum or gradient; `step` the number of the lowered step it belongs to."""
+    """`kind` is load, compute, convert, poll, start, finish, sum or gradient; `step` the number of the lowered step it belongs to."""
 
     kind: str
     step: int
@@ -150,14 +150,22 @@ def loading(fetch: Callable[[Any], Tensor], step: Step, values: Sequence[Any]) -
     return act
 
 
+def polling(under: dict[int, Any]) -> Act:
+    """Unpack what has arrived, so that its messages end before the next ones are packed."""
+
+    def act(store: Store) -> None:
+        for other in under.values():
+            other.poll()
+
+    return act
+
+
 def starting(move: Move, step: Step, under: dict[int, Any], number: int) -> Act:
     """Drops of outputs are left to the finish."""
     inputs = step.inputs
     drops = tuple(d for d in step.drops if d not in step.outputs)
 
     def act(store: Store) -> None:
-        for other in under.values():
-            other.poll()
         under[number] = move.start([store[slot] for slot in inputs])
         for slot in drops:
             store[slot] = None

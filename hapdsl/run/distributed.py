@@ -96,6 +96,7 @@ class Rank:
             if what != "finish" and (crossing := self.gradients.crossing(k)) is not None:
                 made.append(Action("gradient", k, crossing))
             if what == "start":
+                made.append(Action("poll", k, actions.polling(self.under)))
                 made.append(Action("start", k, actions.starting(self.moves[k], step, self.under, k)))
                 continue
             if what == "finish":
