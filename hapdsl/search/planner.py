@@ -294,6 +294,8 @@ class _Planner:
         """
         bound, leaves = 0.0, max(3, min(PROOF_LEAVES, PROOF_WORK // len(self.training.nodes)))
         for messages in self.spaces.ever_more():
+            if bound and not self.spaces.worth(messages, pair.seconds * (1 - self.gap) - bound):
+                continue
             self.say("proof", bound)
             solved = self.spaces.solve(pair.shares, messages, self.spaces.paid)
             bound = max(bound, solved.pricing.bound)

@@ -31,6 +31,8 @@ DEAR, HALVINGS = 6, 5
 Key = tuple[tuple[object, ...], tuple[str, ...], bool, str]  # shares, messages, memory, objective
 # Bytes of solved tables that are kept for the spaces that were looked at last; others are made anew when they are needed.
 TABLES = 1 << 27
+HOPE = 4  # times the latencies of messages: what is farther away isn't reached by counting them
+# Cells of all tables that a solve may have, in the rounds and in the proof, of a graph of USUAL calls
 ROUND_CELLS, PROOF_CELLS, USUAL = 2e7, 2e8, 250
 WEIGHS = 0.003  # a kind of message whose latency is a smaller part of the step is left out of the rounds' bound
 
@@ -117,6 +119,15 @@ class Spaces:
             if messages() not in found:
                 found.append(messages())
                 yield found[-1]
+
+    def worth(self, messages: tuple[str, ...], missing: float) -> bool:
+        """May a bound that counts these messages by flags gain so many seconds? Where tables are small it is tried in any case.
+
+        It gains one latency of each kind at most, and what the better prices give; the overlapped cost is often far from all of that.
+        """
+        split = Split(self.cluster, 1.0)
+        hope = HOPE * sum(split.floor(m) for m in messages)
+        return hope >= missing or self.structure(messages).order.total <= ROUND_CELLS
 
     def _messages(
         self, part: float, among: tuple[str, ...] | None = None, cells: float = ROUND_CELLS
