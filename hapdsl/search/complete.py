@@ -197,7 +197,27 @@ def _conversion(
 ) -> Decision:
     if training.tensors[tensor].kind in ("input", "state", "seed"):
         raise error("HAP605", f"'{tensor}' is loaded in any placement: the search converts it nowhere", line.span, "load it as it is read", 1)  # fmt: skip
+    before, after = _SIDES[line.function]
+    source, target = source or _side(training, line, tensor, before), target or _side(training, line, tensor, after)
     return Decision(line.span, "conversion", tensor, source=source, target=target, method=method)
+
+
+# Between which kinds of placements each conversion goes (`graph.program.conversion`).
+_SIDES = {
+    "all_reduce": ("P", "R"), "reduce_scatter": ("P", "S"), "all_gather": ("S", "R"), "all_to_all": ("S", "S"),
+    "slice": ("R", "S"), "partial": ("R", "P"),
+}  # fmt: skip
+
+
+def _side(training: TrainingGraph, line: nodes.Line, tensor: str, kind: str) -> Placement:
+    """What `?` stands for on one side of a conversion: its kind is known, and of shards the dim where there is one only. Raises HapError HAP605."""
+    if kind != "S":
+        return Placement(kind)
+    dims = training.shardable(tensor)
+    if len(dims) != 1:
+        shown = " or ".join(f"S({d})" for d in dims) or "nothing"
+        raise error("HAP605", f"`?` of '{tensor}' may be {shown} here, and the search must be told which", line.span, "write it, or take the line away", 1)  # fmt: skip
+    return Placement("S", dims[0])
 
 
 # -- as a part of the space ------------------------------------------------------------
