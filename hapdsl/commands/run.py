@@ -72,6 +72,7 @@ def command(
     devices = program.layout.devices
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what goes wrong is said once, by us
     from hapdsl.run.checkpoint import folder_of
+    from hapdsl.run.checkpoint_read import fits, loaded
     from hapdsl.run.replan import Survivor, train_on
     from hapdsl.run.train import right_number, train  # torch takes seconds, so what is wrong above is said first
 
@@ -83,10 +84,12 @@ def command(
         "",
         program.graph.fingerprint,
     )
-    if wished.start is not None and changed and program.graph.updates and first():
-        out.say(
-            f"note: model '{program.graph.model}' isn't what it was when {wished.start.folder} was written; its parameters and state are alike"
-        )
+    if wished.start is not None and changed and program.graph.updates:
+        fits(wished.start, program.graph, loaded(program))
+        if first():
+            out.say(
+                f"note: model '{program.graph.model}' isn't what it was when {wished.start.folder} was written; its parameters and state are alike"
+            )
     run = Survivor(bench, tree, program)
     with reports(out, steps, log) as tell:
         wishes: dict[str, Any] = {

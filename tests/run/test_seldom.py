@@ -15,6 +15,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import scaled_dot_product_attention
 
+from hapdsl.cli import main
 from hapdsl.graph.build import build, operators
 from hapdsl.graph.program import Layout
 from hapdsl.lang import nodes
@@ -390,6 +391,20 @@ def test_a_rank_of_too_few():
     with pytest.raises(HapError, match="1 processes for a program on 2 devices") as stop:
         launch(lambda reporter: Rank(program), 1, method="fork")
     assert stop.value.diagnostics[0].code == "HAP718"
+
+
+def test_a_model_of_other_sizes_is_not_said_to_be_alike(tmp_path, capsys):
+    """What the run would refuse is refused before anything is said of it, or started."""
+    text = """model m(d = 2) {{ input x : f32[4, d]; param w : f32[d, {}]; loss = sum(matmul(x, w), [0, 1]); train loss with sgd(lr = 0.1) }}
+cluster c {{ device a {{ compute = 1 GFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }}; node n = 1 * a over {{ bandwidth = 1 GB/s }} }}"""
+    for width, name in ((3, "old"), (4, "new")):
+        (tmp_path / f"{name}.hap").write_text(text.format(width), encoding="utf-8")
+        assert main(["plan", str(tmp_path / f"{name}.hap"), "-o", str(tmp_path / f"{name}.plan.hap")]) == 0
+    saved(tmp_path / "ck", Workbench(str(tmp_path / "old.hap")).graph())
+    capsys.readouterr()
+    assert main(["run", str(tmp_path / "new.plan.hap"), "--resume", str(tmp_path / "ck"), "--steps", "2"]) == 2
+    said = capsys.readouterr()
+    assert "HAP753" in said.err and "alike" not in said.out + said.err
 
 
 def test_a_plan_anew_is_not_asked_of_torchrun_s_ranks(monkeypatch, tmp_path):
