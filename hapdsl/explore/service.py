@@ -48,7 +48,7 @@ def answer(request: Object, say: Say, desk: Desk | None = None, waiting: Callabl
                 from hapdsl.explore.analyse import analyse
 
                 found = analyse(
-                    desk.text(request),
+                    request["text"],
                     request["path"],
                     request.get("cluster"),
                     desk,
