@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from hapdsl.graph.program import COLLECTIVES
 from hapdsl.graph.training import TrainingGraph
 
 BUCKET = 25 * 2**20  # bytes; a full bucket is sent
+USUAL = 2**20  # bytes of a message for which a line under a measured curve should be high
 MANY = 1.5  # messages; where there may be more of a kind, they are counted by their operands' parts
 
 # Shared messages that a bound may count, each at most once: what moves, and the kinds of collective that count. Gradients,
@@ -128,9 +130,8 @@ class Split:
     """The prices of a cluster's messages as a floor and a price per byte.
 
     `smallest` is the least number of bytes (whole tensors) that any message holds. Formulas split into latency and
-    bandwidth. A measured curve f splits into a = max(0, f(0)), the line through its first two points carried back to 0,
-    and the largest r with a + r b <= f(b) for all b >= smallest: f is made of straight lines, so that is decided at
-    its corners, at `smallest`, and by the slope of its last line.
+    bandwidth. A measured curve splits as a line that lies under it from `smallest` on does (`_below`): its value at nothing, and its rate. (The
+    curve's own value at nothing would leave no rate wherever small messages all take the same time: bytes would be free.)
     """
 
     def __init__(self, cluster: Cluster, smallest: float) -> None:
@@ -148,7 +149,7 @@ class Split:
         for kind, method in [(k, m) for k in SHARED[shared][1] for m in candidates(k, self.cluster, len(self.cluster))]:
             curve = measured.get(f"{kind}_{method}") or measured.get(kind)
             if curve is not None:
-                found.append(_intercept(curve))
+                found.append(_below(curve, self.smallest)[0])
             else:
                 found.append(collective_seconds(kind, method, np.zeros(len(self.cluster)), 0.0, self.cluster))
         return min(found)
@@ -165,14 +166,19 @@ class Split:
         return (whole - none) / most
 
     def _rate(self, curve: Curve) -> Curve:
-        base = _intercept(curve)
-        (b0, s0), (b1, s1) = curve.points[-2:]
-        sizes = [b for b, _ in curve.points if b >= self.smallest] + [self.smallest]
-        slopes = [(curve.seconds(b) - base) / b for b in sizes if b > 0]
-        rate = max(0.0, min([(s1 - s0) / (b1 - b0), *slopes]))
-        return Curve(((0.0, 0.0), (1.0, rate)))
+        return Curve(((0.0, 0.0), (1.0, _below(curve, self.smallest)[1])))
 
 
-def _intercept(curve: Curve) -> float:
-    (b0, s0), (b1, s1) = curve.points[:2]
-    return max(0.0, s0 - b0 * (s1 - s0) / (b1 - b0))
+def _below(curve: Curve, smallest: float) -> tuple[float, float]:
+    """(a, r) of a line under a curve from `smallest` bytes on: of those through its corners the highest at USUAL bytes.
+
+    For any rate r from 0 up to the curve's last slope and its least f(b) / b, a = min f(b) - r b over the corners is right: f is made of straight lines.
+    """
+    (b0, s0), (b1, s1) = curve.points[-2:]
+    corners = [
+        (b, curve.seconds(b)) for b in (max(smallest, 1.0), *(b for b, _ in curve.points if b > max(smallest, 1.0)))
+    ]
+    most = max(0.0, min([(s1 - s0) / (b1 - b0), *(f / b for b, f in corners)]))
+    rates = {0.0, most, *((g - f) / (c - b) for (b, f), (c, g) in combinations(corners, 2))}
+    lines = [(min(f - r * b for b, f in corners), r) for r in sorted(rates) if 0 <= r <= most]
+    return max(((max(0.0, a), r) for a, r in lines), key=lambda line: line[0] + line[1] * USUAL)

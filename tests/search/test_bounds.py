@@ -14,7 +14,7 @@ from hapdsl.graph.program import METHODS
 from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.eliminate import eliminate
-from hapdsl.search.messages import BUCKET, MANY, SHARED, Parts, Split
+from hapdsl.search.messages import BUCKET, MANY, SHARED, Parts, Split, _below
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.schedule import Scheduler
@@ -251,3 +251,19 @@ def test_parts_of_a_message_never_come_to_more_than_one() -> None:
                 assert sum(map(parts.part, message)) <= 1 + 1e-12
                 assert sum(map(whole.part, message)) <= 1 + 1e-12
     assert Parts([], 1).part(5) == 0.0
+
+
+def test_a_line_under_a_measured_curve_counts_bytes_where_small_messages_take_alike_long() -> None:
+    """Under the curve everywhere, whatever its shape; and a flat beginning, as real machines have, doesn't make bytes free."""
+    rng = np.random.default_rng(9)
+    for _ in range(40):
+        sizes = np.sort(rng.choice(np.geomspace(1, 1e8, 60), 7, replace=False))
+        curve = Curve(tuple(zip(sizes.tolist(), np.maximum.accumulate(rng.random(7)).tolist(), strict=True)))
+        smallest = float(rng.choice([1.0, 40.0, 1e4]))
+        start, rate = _below(curve, smallest)
+        assert start >= 0 and rate >= 0
+        for b in np.geomspace(smallest, 1e10, 200):
+            assert start + rate * b <= curve.seconds(float(b)) * (1 + 1e-9)
+    flat = Curve(((1e3, 0.015), (4e3, 0.015), (4e6, 0.05), (1.6e7, 0.22)))
+    start, rate = _below(flat, 40.0)
+    assert start == pytest.approx(0.015, rel=0.01) and rate == pytest.approx(0.035 / 4e6, rel=0.01)
