@@ -279,9 +279,9 @@ class Workbench:
         if len(options) == 1:
             return options[0]
         if not options:
-            raise error(
-                codes[0], f"{where.file} has no {kind}", where, f"write one, or import it: {kind} NAME … {{ … }}"
-            )
+            first = f"let one be made: `hapdsl plan {where.file} -o plan.hap`; or " if kind == "program" else ""
+            help = f"{first}write one, or import it: {kind} NAME … {{ … }}"
+            raise error(codes[0], f"{where.file} has no {kind}", where, help)
         names = ", ".join(b.name for b in options)
         raise error(
             codes[1], f"{where.file} has {len(options)} {kind}s: which one?", where, f"{option}: one of {names}"

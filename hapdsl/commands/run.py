@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,11 @@ def _words(program: Program, found: RunResult, predicted: float | None, cluster:
     elif found.loss:
         shown = sorted({0, len(found.loss) // 4, len(found.loss) // 2, 3 * len(found.loss) // 4, len(found.loss) - 1})
         parts.append("  loss " + ", ".join(f"{found.loss[k]:.5g} at step {k + found.first_step}" for k in shown))
+        wrong = next((k for k, loss in enumerate(found.loss) if not math.isfinite(loss)), None)
+        if wrong is not None:
+            parts.append(
+                f"  the loss is no number from step {wrong + found.first_step} on: try a lower learning rate, `clip 1.0` behind `train`, or look at the data"
+            )
     for name, value in found.metrics.items():
         parts.append(f"  {name} {value:.5g}")
     speed = f"{found.samples_s:.4g} samples/s" if found.samples_s is not None else ""

@@ -127,3 +127,15 @@ def test_draw_a_timeline(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
     ):
         found = hapdsl("draw", tiny, *arguments, "--json")
         assert (found.status, found.codes) == (2, [code])
+
+
+def test_a_loss_that_is_no_number_is_remarked_on(tiny: Path, tmp_path: Path) -> None:
+    """Data that begin to be wrong in the second batch."""
+    import numpy as np
+
+    x = np.ones((32, 6), dtype=np.float32)
+    x[16:] = np.nan
+    np.savez(tmp_path / "data.npz", x=x, label=np.zeros(32, dtype=np.int64))
+    ran = outside("run", tiny, "--data", tmp_path / "data.npz", "--steps", 2)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("the loss is no number from step") == 1
