@@ -39,7 +39,9 @@ async def shots(folder: Path) -> None:
         save(app, "summary")
         await pilot.press("2")
         lines = app.editor.text.split("\n")
-        app.editor.go_to(next(n for n, line in enumerate(lines, 1) if "all_gather" in line or "all_reduce" in line))
+        app.editor.go_to(
+            next(n for n, line in enumerate(lines, 1) if "= all_gather(" in line or "= all_reduce(" in line)
+        )
         await until(pilot, lambda: app.asked is not None and app.asked[1].done)
         save(app, "program")
         for name, keys in (("compare", "d"), ("whatif", "w"), ("shares", "h"), ("search", "v")):
