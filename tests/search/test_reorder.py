@@ -1,7 +1,8 @@
 """Programs put into another order: never slower, against every order of small programs, and still the same program.
 
 Measured of all small cases (test_oracles_order.py, 366 programs): under `sync` the canonical order is up to 20 % above the best one, and the
-order found is the best one in most, never more than .2 % above it; under `overlap` (124 programs) the canonical order is 10 % above on average, 39 % at most, the one found 0.2 %, and 4 %.
+order found is the best one in most, never more than .2 % above it; under `overlap` (72 programs)
+the canonical order is 11 % above on average, 21 % at most, the one found 0.005 %, and 0.2 %.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def test_overlapped_it_is_near_the_best_order_of_all() -> None:
             found.append(evaluate(reordered(program, pricer, "overlap"), each.tried.machines, pricer).overlap_s / best)
     assert len(found) > 20 and np.mean(canonical) > 1.05
     assert min(found) >= 1 - 1e-9
-    assert max(found) <= 1.05 and np.mean(found) <= 1.005
+    assert max(found) <= 1.005 and np.mean(found) <= 1.0005
 
 
 # -- of random programs ------------------------------------------------------------------
