@@ -67,9 +67,9 @@ def test_the_cursor_and_the_timeline_follow_each_other(small: Path) -> None:
             assert not app.query_one(Timeline).display
             await pilot.press("f7")
             await settled(app, pilot, lambda: "messages" in on_screen(app))
-            # What is wrong keeps the last one while it is checked, then says why there is none.
+            # What is wrong keeps the last one, and says so.
             await pilot.press("escape", "2", "x")
-            await settled(app, pilot, lambda: "only a proven program" in on_screen(app))
+            await settled(app, pilot, lambda: "(as it was)" in on_screen(app))
 
     run(work())
 
