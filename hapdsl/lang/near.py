@@ -8,7 +8,7 @@ from itertools import islice
 
 # Comparing a name letter by letter with every tensor of a deep model would take seconds.
 MOST_COMPARED = 300
-ALIKE = 0.7  # of difflib's ratio, 1 for equal names; less proposes words that share but a few letters
+ALIKE = 0.66  # of difflib's ratio, 1 for equal names: two letters swapped in three; less proposes words that share but a few letters
 
 
 def near(name: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -10,6 +10,7 @@ DEEP = [f"layer.{k}.block.{name}" for k in range(96) for name in ("wq", "wk", "w
 def test_a_question_or_what_there_is():
     assert near("bach", ["batch", "heads"], "it has: batch, heads") == "did you mean 'batch'?"
     assert near("zzz", ["batch", "heads"], "it has: batch, heads") == "it has: batch, heads"
+    assert near("mpl", ["mlp", "gpt"]) == "did you mean 'mlp'?"
     assert near("batch", []) == ""
     assert closest("HAP55", ["HAP551", "HAP552", "HAP553", "HAP554", "HAP101"], 3) == ["HAP554", "HAP553", "HAP552"]
 
