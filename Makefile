@@ -88,8 +88,8 @@ paper:
 	$(BIN)/python -m benchmarks.paper --anew
 
 emulate:
-	$(BIN)/python -m benchmarks.emulate
 	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.emulate --cluster benchmarks/results/accuracy.hap
 
 summary:
 	$(BIN)/python -m benchmarks.summary

@@ -239,11 +239,10 @@ def main() -> None:
     most = min(arguments.programs, FEWEST) if arguments.quick else arguments.programs
     cases: list[Case] = []
     with opened(arguments) as lab:
-        print("measuring the cluster", file=sys.stderr, flush=True)
-        seen, block = measured(lab, extent(arguments, chosen), f"accuracy{quick}")
+        block = measured(lab, extent(arguments, chosen), arguments.cluster, f"accuracy{quick}")
         cluster = build(block)
         by_model = {
-            m: list(texts(m, chosen[m], block, cluster, speeds_of(seen), most + arguments.calibrate))
+            m: list(texts(m, chosen[m], block, cluster, speeds_of(cluster), most + arguments.calibrate))
             for m in arguments.models.split(",")
         }
         if arguments.calibrate:

@@ -151,9 +151,11 @@ def planned(model: str, settings: dict[str, Any], block: nodes.Cluster, cluster:
     return text, found.cost.sync_s, found.cost.overlap_s
 
 
-def speeds_of(seen: Seen) -> list[float]:
-    """How fast each device is, over all operators."""
-    times = np.array([s.seconds for s in seen.ops])
+def speeds_of(cluster: Cluster) -> list[float]:
+    """How fast each device is, over all operators that were measured, each in the middle of its table."""
+    first = cluster.devices[0].curves
+    middle = {name: own.curve.points[len(own.curve.points) // 2][0] for name, own in first.items()}
+    times = np.array([[d.curves[name].curve.seconds(size) for d in cluster.devices] for name, size in middle.items()])
     return [float(x) for x in 1 / np.median(times / times.min(axis=1, keepdims=True), axis=0)]
 
 
@@ -167,11 +169,12 @@ def interval(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def compare(
-    lab: Emulated, model: str, settings: dict[str, Any], block: nodes.Cluster, seen: Seen, rounds: int, steps: int
+    lab: Emulated, model: str, settings: dict[str, Any], block: nodes.Cluster, rounds: int, steps: int
 ) -> dict[str, Any]:
     """One model by all ways, turn by turn."""
-    text, sync_s, overlap_s = planned(model, settings, block, build(block))
-    speeds = speeds_of(seen)
+    cluster = build(block)
+    text, sync_s, overlap_s = planned(model, settings, block, cluster)
+    speeds = speeds_of(cluster)
     found: dict[str, Any] = {
         "model": model,
         "settings": settings,
@@ -246,21 +249,27 @@ def extent(arguments: argparse.Namespace, chosen: dict[str, dict[str, Any]]) -> 
     return Extent(2**20 if arguments.quick else 32 * 2**20, arguments.quick, tuple(sorted(operators)))
 
 
-def measured(lab: Emulated, extent: Extent, name: str = "emulated") -> tuple[Seen, nodes.Cluster]:
-    """The emulated cluster as `hapdsl profile` sees it, written to results/."""
+def measured(lab: Emulated, extent: Extent, known: str | None, name: str = "emulated") -> nodes.Cluster:
+    """The emulated cluster as `hapdsl profile` sees it, written to results/; or as an earlier run saw it, in the file `known`."""
+    if known is not None:
+        (block,) = Workbench(known).bundle.of_main(nodes.Cluster)
+        assert isinstance(block, nodes.Cluster)
+        return block
+    print("measuring the cluster", file=sys.stderr, flush=True)
     seen = next(s for s in lab.run(profiled, extent) if s is not None)
     limits = ", ".join(f"{q:g}" for q in lab.quotas)
     note = f"emulated: quotas {limits} of a processor, {lab.rates[0] / 1e6:.0f} Mbit/s, latency {lab.latency_s * 1e3:g} ms more; {len(seen.samples)} points"
     block = describe(seen, name, note)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.hap").write_text(to_text(nodes.File((block,))), encoding="utf-8")
-    return seen, block
+    return block
 
 
 def options(words: str | None) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--quick", action="store_true")
     found.add_argument("--models", default=",".join(MODELS))
+    found.add_argument("--cluster", metavar="FILE", help="as an earlier run with these limits measured it")
     found.add_argument("--steps", type=int, default=3)
     found.add_argument("--quotas", default=",".join(map(str, QUOTAS)))
     found.add_argument("--rate", type=float, default=RATE, help="bit/s of every link")
@@ -275,12 +284,11 @@ def main() -> None:
     chosen = SMALL if arguments.quick else MODELS
     results, quick = [], "_quick" if arguments.quick else ""
     with opened(arguments) as lab:
-        print("measuring the cluster", file=sys.stderr, flush=True)
-        seen, block = measured(lab, extent(arguments, chosen), f"emulated{quick}")
+        block = measured(lab, extent(arguments, chosen), arguments.cluster, f"emulated{quick}")
         lab.run(warmed, limited=False)
         lab.run(forgotten, limited=False)
         for model in arguments.models.split(","):
-            results.append(compare(lab, model, chosen[model], block, seen, arguments.rounds, arguments.steps))
+            results.append(compare(lab, model, chosen[model], block, arguments.rounds, arguments.steps))
             print(table(results[-1]), flush=True)
     head = f"`python -m benchmarks.emulate {' '.join(sys.argv[1:])}`: quotas {arguments.quotas}, {arguments.rate / 1e6:.0f} Mbit/s, {arguments.rounds} rounds\n\n"
     text = head + "\n".join(map(table, results))

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 LONG_S = 2.0  # what takes so long needs no repetition
+MUCH = 2.0  # batches: a message that takes so long isn't much longer behind computing
 STAGE = 0.25  # of a batch: what is computed before a message
 LONGER = 3  # times a message: what is computed beside it
 SIDE = 192  # rows and columns of the products that are computed then
@@ -99,7 +100,7 @@ class Timing:
             act()
 
         least = self.together(act)
-        if least > LONG_S:
+        if least > min(LONG_S, MUCH * self.batch_s):
             return least
         calls = max(2, round(self.batch_s / (STAGE * self.batch_s + least)))
         found: list[float] = []
