@@ -191,9 +191,9 @@ def test_too_little_memory_names_device_need_and_limit() -> None:
     assert diagnostic.help
 
 
-@pytest.mark.parametrize("times", [1.2, 2.0])
+@pytest.mark.parametrize("times", [1.2, 1.6])
 def test_memory_that_replicas_do_not_fit_into(times: float) -> None:
-    """ZeRO's peak is 1.02 times the parameters and their state, that of data parallelism 2.34 times."""
+    """ZeRO's peak is .94 times the parameters and their state, that of data parallelism 1.69 times."""
     graph = example("mlp")
     held = sum(t.bytes for t in graph.of_kind("param", "state"))
     made = cluster(f"""cluster tight {{
