@@ -5,6 +5,7 @@ profile`; the cluster that comes of it is what our plan is made for. Then, in th
 parts proportional to speed, FSDP2 and DTensor tensor parallelism train the same model from the same weights on the same data (benchmarks/rivals.py).
 
     --quick     smaller models, a quick profile, few rounds: does everything work?
+    --cluster FILE  as an earlier run of this or of benchmarks.accuracy measured it (results/accuracy.hap)
     --models mlp,gpt --rounds 7 --steps 3 --quotas .8,.4,.2,.2 --rate 1e9 --latency 0
 
 The tables go to docs/performance.md (of a quick run to benchmarks/results/emulate_quick.md), the cluster and everything else to
