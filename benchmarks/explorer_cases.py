@@ -131,21 +131,32 @@ def alive(pid: int) -> bool:
 # -- in the application ------------------------------------------------------------
 
 
+UNDRAWN = 0.04  # seconds within which a frame comes if anything is to be drawn; Textual draws sixty a second
+
+
 class Watched(ExploreApp):
-    """Says when a frame is out in which something holds."""
+    """Says when a frame is out in which something holds; or since when it holds, where that changes nothing on the screen (no frame comes then)."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.awaited: list[tuple[Callable[[], bool], asyncio.Future[Moment]]] = []
+        self.held: dict[asyncio.Future[Moment], Moment] = {}  # since when what is awaited holds
         self.silence = 0.0  # the longest time that the event loop didn't get to anything
 
     def post_display_hook(self) -> None:
-        now = time.perf_counter(), self.used(), time.process_time()
-        for entry in list(self.awaited):
-            holds, future = entry
-            if not future.done() and holds():
-                future.set_result(now)
-                self.awaited.remove(entry)
+        now = self.now()
+        for holds, future in list(self.awaited):
+            if holds():
+                self.told(future, now)
+
+    def told(self, future: asyncio.Future[Moment], when: Moment) -> None:
+        self.awaited = [entry for entry in self.awaited if entry[1] is not future]
+        self.held.pop(future, None)
+        if not future.done():
+            future.set_result(when)
+
+    def now(self) -> Moment:
+        return time.perf_counter(), self.used(), time.process_time()
 
     def used(self) -> float:
         """CPU seconds of the screen and the checker."""
@@ -176,6 +187,11 @@ class Watched(ExploreApp):
             before = time.perf_counter()
             await asyncio.sleep(0.002)
             self.silence = max(self.silence, time.perf_counter() - before - 0.002)
+            for holds, future in list(self.awaited):
+                if holds():
+                    since = self.held.setdefault(future, self.now())
+                    if time.perf_counter() - since[0] > UNDRAWN:
+                        self.told(future, since)
 
 
 @asynccontextmanager

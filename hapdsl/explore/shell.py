@@ -136,12 +136,16 @@ class Shell(App[int]):
         else:
             self.editor.focus()
         self.refresh_all()
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        """Once the screen is there: processes that start before would take the processor from its first frame."""
         self.work.check(self.session.main)
         if self.search_at_once:
             self.work.plan()
         self.started()
         if self.at_rest is not None:
-            self.call_after_refresh(self.at_rest)
+            self.at_rest()
 
     def started(self) -> None:
         """The screen is there."""
