@@ -77,7 +77,7 @@ def side_by_side(reporter, found):
             rank.load(initial(program.graph, 0))
             ranks.append(rank)
         over, fresh = ranks
-        places = {v: t.data_ptr() for v, t in over.held.items()}
+        first = dict(over.held)  # kept until it has been compared with, so that nothing new lies where it was
         alike = True
         for _ in range(3):
             before = {v: t.clone() for v, t in fresh.held.items()}
@@ -85,7 +85,8 @@ def side_by_side(reporter, found):
             alike &= all(torch.equal(made[0][v], made[1][v]) for v in made[1]) and made[0].keys() == made[1].keys()
             alike &= all(torch.equal(over.held[v], t) for v, t in fresh.held.items())
             alike &= not any(torch.equal(before[v], t) for v, t in fresh.held.items())
-        stayed = {v.tensor for v, t in over.held.items() if t.data_ptr() == places[v]}
+        stayed = {v.tensor for v, t in over.held.items() if t.data_ptr() == first[v].data_ptr()}
+        del first
         held = [peak_bytes(rank, rank.feed(batch)) for rank in ranks]
         reporter.send("found", name=name, alike=alike, stayed=sorted(stayed), held=held)
 
