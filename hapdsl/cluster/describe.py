@@ -101,10 +101,11 @@ def _devices(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
         launch = _seconds(_mean(launches, members) if launches else machine.LAUNCH)
         general = float(np.median(reached)) / speeds["f32"] if reached else 1.0
         efficiency = f"compute = {_part(general)}, memory = {_part(bandwidth / best)}"
-        interference = round(float(np.mean([beside[d] for d in members])), 2) if beside else 0.0
+        part = round(float(np.mean([beside[d] for d in members])), 2) if beside else 0.0
+        interference = f", interference = {part}" if part else ""
         yield (
             f"    device {kind} {{ compute = {{ {compute} }}, memory = {min(seen.memory[d] for d in members) / 2**20:.0f} MiB, "
-            f"bandwidth = {_up(best / 1e9)} GB/s, launch = {launch}, efficiency = {{ {efficiency} }}{f', interference = {interference}' if interference else ''} }}"
+            f"bandwidth = {_up(best / 1e9)} GB/s, launch = {launch}, efficiency = {{ {efficiency} }}{interference} }}"
         )
 
 

@@ -179,9 +179,8 @@ def _overwriting(columns: Columns, slots: Ints, first: Ints, kept: Ints) -> NDAr
     numbers, found = columns.numbers, np.zeros(len(slots), dtype=bool)
     if not numbers.overwrites:
         return found
-    touched = np.full(
-        len(numbers.values) + 1, -1, dtype=np.int64
-    )  # by slot: the last line; the last entry stands for no slot
+    # By slot the last line that touches it; the last entry stands for no slot.
+    touched = np.full(len(numbers.values) + 1, -1, dtype=np.int64)
     reads = ~columns.frees[columns.readers]
     np.maximum.at(touched, columns.reads[reads], columns.readers[reads])
     np.maximum.at(touched, columns.writes, columns.writers)

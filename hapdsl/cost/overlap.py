@@ -149,7 +149,7 @@ class Beside:
 
     def slow(self, start: Floats, ends: Floats) -> None:
         """Add to `ends`, float array [..., devices], of computing from `start` on, what messages cost it."""
-        self.messages = [(s, e) for s, e in self.messages if (e > start).any()] if self.messages else self.messages
+        self.messages = [(s, e) for s, e in self.messages if (e > start).any()]
         for begin, end in self.messages:
             first = np.maximum(begin, start)
             most = self.interference * np.maximum(end - first, 0.0)

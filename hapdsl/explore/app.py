@@ -56,9 +56,8 @@ def run(
         session, model, cluster, settings, search=bring is None, trace=trace, options=options, journals=journal.folder()
     )
     app.bring = bring
-    app.at_rest = (
-        gc.freeze
-    )  # modules and their classes stay: looking through them for garbage would hold a key up by some 80 ms
+    # Modules and their classes stay: looking through them for garbage would hold a key up by some 80 ms.
+    app.at_rest = gc.freeze
     app.run()
     return app.return_code or 0
 
