@@ -214,6 +214,16 @@ class Spaces:
             self.solved[key] = Solved(space, Scheduler(space.conversions), pricing, by_tables)
         return self._looked_at(self.solved[key])
 
+    def bound(self, shares: Shares) -> float:
+        """The best bound for these shares that was worked out so far."""
+        key = shares_key(shares)
+        found = [
+            s.pricing.bound
+            for (k, _, _, objective), s in self.solved.items()
+            if (k, objective) == (key, self.objective)
+        ]
+        return max(found, default=0.0)
+
     def _looked_at(self, solved: Solved) -> Solved:
         self._looks += 1
         solved.looked_at = self._looks
