@@ -7,16 +7,15 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 # Whatever in the documentation is made by a command, and goes stale without it: the quick ones first.
-FIGURES := theory tutorial pictures bench pricing explorer paper emulate summary
+FIGURES := theory tutorial pictures bench pricing explorer paper emulate soak summary
 
-.PHONY: help demo test check lint types contracts docs pytest figures $(FIGURES) soak fuzz coverage clean
+.PHONY: help demo test check lint types contracts docs pytest figures $(FIGURES) tables fuzz coverage clean
 
 help:
 	@echo 'make demo    set up, plan a vision transformer for four unequal devices, prove it, train it on real digits'
 	@echo 'make test    set up, then make check'
 	@echo 'make check   ruff, mypy, import-linter, docs, pytest (in an environment that is set up)'
 	@echo 'make docs    the documentation as a site in build/site; a warning fails'
-	@echo 'make soak    kill a run a hundred times in twenty minutes, and see that nothing is lost'
 	@echo 'make figures  make every table and picture of the documentation anew, as root (hours); each part alone:'
 	@echo '       theory    docs/theory.md, the reference of all operators, from their declarations (seconds)'
 	@echo '       tutorial  run what the tutorial and the README show, and write what it prints into them (minutes)'
@@ -26,7 +25,9 @@ help:
 	@echo '       explorer  measure what a person waits for in the explorer (minutes)'
 	@echo '       paper     the evaluation of HAP'"'"'s paper, in simulation (an hour)'
 	@echo '       emulate   run plans and their rivals on an emulated cluster, as root (an hour or two)'
+	@echo '       soak      kill a run a hundred times in twenty minutes, and see that nothing is lost'
 	@echo '       summary   the table in the README, from what the others have kept (seconds)'
+	@echo 'make tables  all tables once more from what was measured, measuring nothing (seconds)'
 	@echo 'make fuzz    break texts for ten minutes (FUZZ=600 seconds) and look for anything but a diagnostic'
 	@echo 'make coverage  the tests once more (an hour), and which branches they take, by folder'
 	@echo 'make clean   remove what the above made'
@@ -91,17 +92,21 @@ emulate:
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.emulate --cluster benchmarks/results/accuracy.hap
 
+soak:
+	$(BIN)/python -m benchmarks.soak -o benchmarks/results/soak.json
+
 summary:
 	$(BIN)/python -m benchmarks.summary
+
+# All of them once more from what was measured; nothing is measured.
+tables:
+	$(BIN)/python -m benchmarks.tables
 
 # ----------------------------------------------------------------------------------
 
 # Each process begins with half of the tests, file by file, and takes some of the other's when it is through.
 pytest:
 	$(BIN)/python -m pytest -n 2 --dist worksteal
-
-soak:
-	$(BIN)/python -m benchmarks.soak
 
 # -- set-up ----------------------------------------------------------------------
 
@@ -134,4 +139,4 @@ $(VENV)/.made:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,1 +1,16 @@
-"""What the search takes: `python -m benchmarks.search` (or `make bench`) measures, and writes the tables of docs/performance.md."""
+"""What is measured, and the tables that come of it. Run one as `python -m benchmarks.NAME`; each says with --help what it takes.
+
+    search      the search, by layers, devices, models and ways; and every example beside the baselines
+    paper       the evaluation of HAP's paper, in simulation
+    pricing     pricing a program, and pricing it again behind an edit
+    explorer    what a person waits for in the explorer
+    emulate     plans beside PyTorch's own ways, on an emulated cluster (as root)
+    accuracy    predictions beside what programs take there (as root)
+    runner      what the runner itself costs, beside eager PyTorch and DDP
+    soak        runs killed at random, again and again
+    tables      all tables from the rows in benchmarks/results, measuring nothing; summary makes the README's
+
+`campaign` is the command line that they share, `rows` what they keep, `pages` where tables go. What is measured in a fresh interpreter stands in
+`measure` (search), `paper_measure`, `pricing_measure` and `explorer_measure`; `apart` starts it. `cases` and `paper_cases` list the
+cases, `table` and `paper_table` make tables of rows, `reference` and `paper_reference` hold what others published.
+"""

@@ -6,13 +6,13 @@ overlapped total. No program is used to measure the cluster; `--calibrate` corre
 then left out.
 
     --quick     small models, a quick profile, six programs each: does everything work?
+    --table     the tables once more, from what was measured
 
 The tables go to docs/performance.md (of a quick run to benchmarks/results/accuracy_quick.md), all numbers to benchmarks/results/accuracy.jsonl.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks import rows
 from benchmarks.emulate import (
     MODELS,
-    RESULTS,
     SMALL,
     bench_of,
+    command,
     extent,
+    finish,
     forgotten,
     measured,
     opened,
@@ -38,7 +40,8 @@ from benchmarks.emulate import (
     timed,
 )
 from benchmarks.emulated import Emulated
-from benchmarks.pages import PERFORMANCE, fill
+from benchmarks.pages import PERFORMANCE, fill, markdown
+from benchmarks.rows import RESULTS
 from hapdsl.check.layout import largest_remainder
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster, build
@@ -68,8 +71,11 @@ MORE_SMALL: dict[str, dict[str, Any]] = {
     "decoder": {"batch": 8, "seq": 16, "d": 32, "heads": 4, "ffn": 64, "vocab": 64, "layers": 1, "p": 0.0},
     "cnn": {"batch": 32},
 }
+LINES = RESULTS / "accuracy.jsonl"
 APART = 1.1  # pairs that are predicted so far apart should come in that order
 FEWEST = 6
+MODEL_HEAD = ("model", "programs", "Kendall's tau", "median error")
+PROGRAM_HEAD = ("program", "predicted, ms", "synchronous", "measured", "")
 
 
 @dataclass
@@ -208,48 +214,56 @@ def scores(cases: list[Case]) -> dict[str, Any]:
 
 
 def page(cases: list[Case], found: dict[str, Any]) -> str:
-    lines = [
+    """What the scores say, in words and as tables."""
+    words = (
         f"{found['programs']} programs of {len(found['kendall'])} models: Pearson's r of log time **{found['pearson_log']:.3f}**; "
-        f"of {found['pairs']} pairs predicted 10 % apart **{found['pairs_right']:.1%}** in the right order; median error **{found['median_error']:.1%}**, 90 % within {found['p90_error']:.1%}.",
-        "",
-        "| model | programs | Kendall's tau | median error |",
-        "|---|---:|---:|---:|",
-    ]
+        f"of {found['pairs']} pairs predicted 10 % apart **{found['pairs_right']:.1%}** in the right order; median error **{found['median_error']:.1%}**, 90 % within {found['p90_error']:.1%}."
+    )
+    models = []
     for model, tau in found["kendall"].items():
         own = [c for c in cases if c.model == model]
         error = statistics.median(abs(c.predicted_s - c.measured_s) / c.measured_s for c in own)
-        lines.append(f"| {model} | {len(own)} | {tau:.2f} | {error:.1%} |")
-    lines += ["", "| model | program | predicted, ms | synchronous | measured | |", "|---|---|---:|---:|---:|---:|"]
+        models.append((model, str(len(own)), f"{tau:.2f}", f"{error:.1%}"))
+    programs = []
     for c in cases:
-        off = c.predicted_s / c.measured_s - 1
-        lines.append(
-            f"| {c.model} | {c.name} | {c.predicted_s * 1e3:.1f} | {c.sync_s * 1e3:.1f} | {c.measured_s * 1e3:.1f} | {off:+.0%} |"
-        )
-    return "\n".join(lines) + "\n"
+        ms = [f"{1e3 * seconds:.1f}" for seconds in (c.predicted_s, c.sync_s, c.measured_s)]
+        programs.append((f"{c.model}, {c.name}", *ms, f"{c.predicted_s / c.measured_s - 1:+.0%}"))
+    return f"{words}\n\n{markdown(MODEL_HEAD, models)}\n{markdown(PROGRAM_HEAD, programs)}"
+
+
+def made() -> str:
+    """The page's part, from what was measured."""
+    about, *kept = rows.read(LINES)
+    cases = [Case(r["model"], r["name"], "", r["predicted_s"], r["sync_s"], r["measured_s"]) for r in kept]
+    return f"`{about['command']}`\n\n{page(cases, scores(cases))}"
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = options("accuracy", __doc__)
     parser.set_defaults(models=",".join(MORE))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--programs", type=int, default=10, help="of each model at most")
     parser.add_argument("--calibrate", action="store_true")
     arguments = parser.parse_args()
-    chosen, quick = (MORE_SMALL, "_quick") if arguments.quick else (MORE, "")
+    if arguments.table:
+        fill(PERFORMANCE, "accuracy", made())
+        return
+    chosen = MORE_SMALL if arguments.quick else MORE
     most = min(arguments.programs, FEWEST) if arguments.quick else arguments.programs
     cases: list[Case] = []
     with opened(arguments) as lab:
-        block = measured(lab, extent(arguments, chosen), arguments.cluster, f"accuracy{quick}")
+        name = "accuracy_quick" if arguments.quick else "accuracy"
+        block = measured(lab, extent(arguments, chosen), arguments.cluster, name)
         cluster = build(block)
         by_model = {
             m: list(texts(m, chosen[m], block, cluster, speeds_of(cluster), most + arguments.calibrate))
             for m in arguments.models.split(",")
         }
         if arguments.calibrate:
-            block = corrected(lab, block, [made.pop(0) for made in by_model.values()])
+            block = corrected(lab, block, [programs.pop(0) for programs in by_model.values()])
             cluster = build(block)
-        for model, made in by_model.items():
-            for case, program in made:
+        for model, made_of in by_model.items():
+            for case, program in made_of:
                 cost = evaluate(program, cluster)
                 case.predicted_s, case.sync_s = cost.overlap_s, cost.sync_s
                 lab.run(prepared, "ours", model, chosen[model], case.text, [], 0, limited=False)
@@ -257,23 +271,13 @@ def main() -> None:
                 case.measured_s = statistics.median(taken)
                 lab.run(forgotten, limited=False)
                 cases.append(case)
-                print(
-                    f"{model} {case.name}: predicted {case.predicted_s * 1e3:.1f} ms, measured {case.measured_s * 1e3:.1f} ms",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                ms = f"predicted {case.predicted_s * 1e3:.1f} ms, measured {case.measured_s * 1e3:.1f} ms"
+                print(f"{model} {case.name}: {ms}", file=sys.stderr, flush=True)
     found = scores(cases)
-    text = page(cases, found)
+    text = f"`{command('accuracy')}`\n\n{page(cases, found)}"
     print(text)
-    text = f"`python -m benchmarks.accuracy {' '.join(sys.argv[1:])}`\n\n{text}"
-    if quick:
-        (RESULTS / "accuracy_quick.md").write_text(text, encoding="utf-8")
-    else:
-        fill(PERFORMANCE, "accuracy", text)
-    rows = [{**case.__dict__, "text": None} for case in cases]
-    (RESULTS / f"accuracy{quick}.jsonl").write_text(
-        "".join(json.dumps(r) + "\n" for r in [found, *rows]), encoding="utf-8"
-    )
+    about = {"command": command("accuracy"), "machine": rows.machine(), **found}
+    finish("accuracy", arguments.quick, text, [about, *({**vars(case), "text": None} for case in cases)])
 
 
 if __name__ == "__main__":

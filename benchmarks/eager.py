@@ -94,12 +94,12 @@ def _back(dy: Tensor, w, x, n, q, k, v, c, r, l, f, g) -> tuple[Tensor, dict[str
 
 def _norm_back(x: Tensor, weight: Tensor, g: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     _, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, None, EPS)
-    return aten.native_layer_norm_backward(g, x, weight.shape, mean, rstd, weight, weight, [True, True, True])  # type: ignore[no-any-return]
+    return aten.native_layer_norm_backward(g, x, weight.shape, mean, rstd, weight, weight, [True, True, True])
 
 
 def _attention_back(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     out, norms = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)
-    return aten._scaled_dot_product_flash_attention_for_cpu_backward(g, q, k, v, out, norms, 0.0, True)  # type: ignore[no-any-return]
+    return aten._scaled_dot_product_flash_attention_for_cpu_backward(g, q, k, v, out, norms, 0.0, True)
 
 
 class Module(nn.Module):

@@ -7,6 +7,7 @@ parts proportional to speed, FSDP2 and DTensor tensor parallelism train the same
     --quick     smaller models, a quick profile, few rounds: does everything work?
     --cluster FILE  as an earlier run of this or of benchmarks.accuracy measured it (results/accuracy.hap)
     --models mlp,gpt --rounds 7 --steps 3 --quotas .8,.4,.2,.2 --rate 1e9 --latency 0
+    --table     the tables once more, from what was measured
 
 The tables go to docs/performance.md (of a quick run to benchmarks/results/emulate_quick.md), the cluster and everything else to
 benchmarks/results/emulated.hap and emulate.jsonl.
@@ -17,23 +18,24 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
-import json
 import math
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from benchmarks import rows
+from benchmarks.campaign import command_line
 from benchmarks.emulated import Emulated, peak, resident, sent_bytes
-from benchmarks.pages import PERFORMANCE, fill
+from benchmarks.pages import PERFORMANCE, fill, markdown
 from benchmarks.rivals import RIVALS, Stepper, ours, read, rival, total
+from benchmarks.rows import RESULTS, Row
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster, build
 from hapdsl.cluster.describe import describe
@@ -50,7 +52,7 @@ from hapdsl.search.planner import plan
 from hapdsl.standalone import standalone
 from hapdsl.workbench import Workbench
 
-RESULTS = Path(__file__).parent / "results"
+LINES = RESULTS / "emulate.jsonl"
 QUOTAS = (0.8, 0.4, 0.2, 0.2)  # of one processor: speeds 4:2:1:1 on a machine with two
 RATE = 1e9
 # Named before anything was measured.
@@ -213,30 +215,35 @@ def compare(
     return found
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: Row) -> str:
     """A model's results as Markdown."""
     ours_s = statistics.median(found["ways"]["ours"]["seconds"])
     low, high = found["interval"]
     shown = ", ".join(f"{k} = {v}" for k, v in found["settings"].items())
-    lines = [
-        f"### {found['model']} ({shown})",
-        "",
-        "| | ms a step | to ours | MB sent | MB at most, by rank | loss differs by |",
-        "|---|---:|---:|---:|---|---:|",
-    ]
+    lines = []
     for way, told in found["ways"].items():
         seconds = statistics.median(told["seconds"])
         memory = ", ".join(f"{m / 1e6:.0f}" for m in told["memory_bytes"])
-        lines.append(
-            f"| {way} | {seconds * 1e3:.1f} | {seconds / ours_s:.2f} | {told['sent_bytes'] / 1e6:.2f} | {memory} | {told['loss_diff']:.1e} |"
-        )
+        sent = f"{told['sent_bytes'] / 1e6:.2f}"
+        lines.append((way, f"{seconds * 1e3:.1f}", f"{seconds / ours_s:.2f}", sent, memory, f"{told['loss_diff']:.1e}"))
+    head = ("", "ms a step", "to ours", "MB sent", "MB at most, by rank", "loss differs by")
     predicted = f"predicted {found['predicted_sync_s'] * 1e3:.1f} ms synchronous, {found['predicted_overlap_s'] * 1e3:.1f} ms overlapped"
-    lines += [
-        "",
-        f"The best of the others, {found['best']}, takes {found['speedup']:.2f} times as long (95 %: {low:.2f} to {high:.2f}). Ours: {predicted}.",
-        "",
-    ]
-    return "\n".join(lines)
+    return (
+        f"### {found['model']} ({shown})\n\n{markdown(head, lines)}\n"
+        f"The best of the others, {found['best']}, takes {found['speedup']:.2f} times as long (95 %: {low:.2f} to {high:.2f}). Ours: {predicted}.\n"
+    )
+
+
+def page(found: Sequence[Row]) -> str:
+    """All models' results, under how they were made."""
+    first = found[0]
+    how = f"`{first['command']}`: quotas {first['quotas']}, {first['rate'] / 1e6:.0f} Mbit/s, {first['rounds']} rounds"
+    return "\n".join([f"{how}\n", *map(table, found)])
+
+
+def made() -> str:
+    """The tables, from what was measured."""
+    return page(rows.read(LINES))
 
 
 def opened(arguments: argparse.Namespace) -> Emulated:
@@ -266,8 +273,8 @@ def measured(lab: Emulated, extent: Extent, known: str | None, name: str = "emul
     return block
 
 
-def options(words: str | None) -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(module: str, words: str | None) -> argparse.ArgumentParser:
+    found = command_line(module, words)
     found.add_argument("--quick", action="store_true")
     found.add_argument("--models", default=",".join(MODELS))
     found.add_argument("--cluster", metavar="FILE", help="as an earlier run with these limits measured it")
@@ -278,26 +285,42 @@ def options(words: str | None) -> argparse.ArgumentParser:
     return found
 
 
+def command(module: str) -> str:
+    """How this process was started."""
+    return " ".join(["python -m", f"benchmarks.{module}", *sys.argv[1:]])
+
+
+def finish(module: str, quick: bool, text: str, found: Sequence[Row]) -> None:
+    """Rows into their file and tables into their page; of a quick run both into files beside, which git doesn't know."""
+    if quick:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{module}_quick.md").write_text(text, encoding="utf-8")
+    else:
+        fill(PERFORMANCE, module, text)
+    rows.write(RESULTS / f"{module}{'_quick' if quick else ''}.jsonl", found)
+
+
 def main() -> None:
-    parser = options(__doc__)
+    parser = options("emulate", __doc__)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
+    if arguments.table:
+        fill(PERFORMANCE, "emulate", made())
+        return
     chosen = SMALL if arguments.quick else MODELS
-    results, quick = [], "_quick" if arguments.quick else ""
+    how = {n: getattr(arguments, n) for n in ("quotas", "rate", "rounds")}
+    about = {"command": command("emulate"), **how, "machine": rows.machine()}
+    results: list[Row] = []
     with opened(arguments) as lab:
-        block = measured(lab, extent(arguments, chosen), arguments.cluster, f"emulated{quick}")
+        name = "emulated_quick" if arguments.quick else "emulated"
+        block = measured(lab, extent(arguments, chosen), arguments.cluster, name)
         lab.run(warmed, limited=False)
         lab.run(forgotten, limited=False)
         for model in arguments.models.split(","):
-            results.append(compare(lab, model, chosen[model], block, arguments.rounds, arguments.steps))
+            found = compare(lab, model, chosen[model], block, arguments.rounds, arguments.steps)
+            results.append({**about, **found})
             print(table(results[-1]), flush=True)
-    head = f"`python -m benchmarks.emulate {' '.join(sys.argv[1:])}`: quotas {arguments.quotas}, {arguments.rate / 1e6:.0f} Mbit/s, {arguments.rounds} rounds\n\n"
-    text = head + "\n".join(map(table, results))
-    if quick:
-        (RESULTS / "emulate_quick.md").write_text(text, encoding="utf-8")
-    else:
-        fill(PERFORMANCE, "emulate", text)
-    (RESULTS / f"emulate{quick}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in results), encoding="utf-8")
+    finish("emulate", arguments.quick, page(results), results)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from benchmarks import process
+
 GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 10_000  # a quota below a millisecond isn't allowed, so 10 % needs a period of 10 ms
 SHARES = 262_144  # the most there is: what else the machine does gets what is left
@@ -47,7 +49,8 @@ class Failed(RuntimeError):
     """A rank raised something; its traceback."""
 
 
-def _ip(*words: str) -> None:
+def _command(*words: str) -> None:
+    """A command of the system, which must succeed. Raises CalledProcessError."""
     subprocess.run(words, check=True, capture_output=True, text=True)
 
 
@@ -88,17 +91,17 @@ class Emulated:
 
     def _wire(self) -> None:
         hub, delayed = f"{self.tag}sw", self.latency_s > 0
-        _ip("ip", "netns", "add", hub)
+        _command("ip", "netns", "add", hub)
         if not delayed:
-            _ip("ip", "-n", hub, "link", "add", "br0", "type", "bridge")
-            _ip("ip", "-n", hub, "link", "set", "br0", "up")
+            _command("ip", "-n", hub, "link", "add", "br0", "type", "bridge")
+            _command("ip", "-n", hub, "link", "set", "br0", "up")
         for rank, rate in enumerate(self.rates):
             space, near, far = f"{self.tag}n{rank}", f"{self.tag}v{rank}", f"{self.tag}w{rank}"
-            _ip("ip", "netns", "add", space)
-            _ip("ip", "-n", space, "link", "set", "lo", "up")
+            _command("ip", "netns", "add", space)
+            _command("ip", "-n", space, "link", "set", "lo", "up")
             if not delayed:
-                _ip("ip", "link", "add", near, "netns", space, "type", "veth", "peer", "name", far, "netns", hub)
-                _ip("ip", "-n", hub, "link", "set", far, "master", "br0", "up")
+                _command("ip", "link", "add", near, "netns", space, "type", "veth", "peer", "name", far, "netns", hub)
+                _command("ip", "-n", hub, "link", "set", far, "master", "br0", "up")
                 self._bucket(hub, far, rate)
         if delayed:
             ready, told = multiprocessing.Pipe()
@@ -108,29 +111,14 @@ class Emulated:
                 raise RuntimeError("the delaying switch didn't start")
         for rank, rate in enumerate(self.rates):
             space, near = f"{self.tag}n{rank}", f"{self.tag}v{rank}"
-            _ip("ip", "-n", space, "addr", "add", f"{self.address(rank)}/24", "dev", near)
-            _ip("ip", "-n", space, "link", "set", near, "up", *(("mtu", str(MTU_DELAYED)) if delayed else ()))
+            _command("ip", "-n", space, "addr", "add", f"{self.address(rank)}/24", "dev", near)
+            _command("ip", "-n", space, "link", "set", near, "up", *(("mtu", str(MTU_DELAYED)) if delayed else ()))
             self._bucket(space, near, rate)
 
     def _bucket(self, space: str, device: str, rate: float) -> None:
         burst = max(int(rate / 8 / HZ), 2 * MTU_DELAYED if self.latency_s else 16 * 1024)
-        _ip(
-            "tc",
-            "-n",
-            space,
-            "qdisc",
-            "add",
-            "dev",
-            device,
-            "root",
-            "tbf",
-            "rate",
-            f"{int(rate)}bit",
-            "burst",
-            f"{burst}b",
-            "latency",
-            "200ms",
-        )
+        limits = ["rate", f"{int(rate)}bit", "burst", f"{burst}b", "latency", "200ms"]
+        _command("tc", "-n", space, "qdisc", "add", "dev", device, "root", "tbf", *limits)
 
     # -- the processes -------------------------------------------------------------------
 
@@ -173,10 +161,10 @@ class Emulated:
     def _hear(self, rank: int) -> Any:
         """What a rank says next. Others may say theirs meanwhile: one that fails explains why this one is silent."""
         while rank not in self.heard:
-            for pipe in connection.wait([p for r, p in enumerate(self.pipes) if r not in self.heard], timeout=1):
-                other = self.pipes.index(pipe)  # type: ignore[arg-type]
+            ready = connection.wait([p for r, p in enumerate(self.pipes) if r not in self.heard], timeout=1)
+            for other in [r for r, pipe in enumerate(self.pipes) if pipe in ready]:
                 try:
-                    kind, what = pipe.recv()  # type: ignore[union-attr]
+                    kind, what = self.pipes[other].recv()
                 except EOFError:
                     raise Failed(f"rank {other} ended without a word") from None
                 if kind == "failed":
@@ -265,13 +253,8 @@ def _switching(cluster: Emulated, ready: connection.Connection) -> None:
                 frame = os.read(tap, 65_600)
                 known[frame[6:12]] = tap
                 target = known.get(frame[:6])
-                held.append(
-                    (
-                        time.monotonic() + cluster.latency_s,
-                        frame,
-                        [target] if target is not None else [p for p in ports if p != tap],
-                    )
-                )
+                targets = [target] if target is not None else [p for p in ports if p != tap]
+                held.append((time.monotonic() + cluster.latency_s, frame, targets))
         now = time.monotonic()
         while held and held[0][0] <= now:
             _, frame, targets = held.popleft()
@@ -305,6 +288,4 @@ def peak() -> Iterator[list[int]]:
         Path("/proc/self/clear_refs").write_text("5")
     found = [0]
     yield found
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            found[0] = int(line.split()[1]) * 1024
+    found[0] = process.peak()

@@ -13,27 +13,25 @@ benchmarks/results/explorer.jsonl, a line per row.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
+from benchmarks import rows
 from benchmarks.apart import ROOT, measured
-from benchmarks.pages import PERFORMANCE, fill
-from benchmarks.search import machine
-from benchmarks.table import markdown
+from benchmarks.campaign import command_line
+from benchmarks.pages import PERFORMANCE, fill, markdown
+from benchmarks.rows import RESULTS, Row
 
-LINES = ROOT / "benchmarks" / "results" / "explorer.jsonl"
+LINES = RESULTS / "explorer.jsonl"
 CASES = ("paint", "rolled", "unrolled", "beside")
 # What is opened: layers of a GPT on two_kinds, and how it is written. 42 rolled layers are some 3,000 instructions.
 PLANS = {"gpt24": ("24",), "gpt42": ("42",), "gpt96": ("96", "--unroll")}
-Row = dict[str, Any]
+ALONE = 1.5  # load of a machine on which nothing else runs, at most
 
 
 def prepared(folder: Path) -> None:
@@ -41,15 +39,8 @@ def prepared(folder: Path) -> None:
     for name, (layers, *how) in PLANS.items():
         if not (folder / f"{name}.hap").exists():
             print(f"planning {name}", file=sys.stderr)
-            words = [
-                "plan",
-                str(ROOT / "programs/models/gpt.hap"),
-                "--cluster",
-                "std/two_kinds.hap",
-                "--set",
-                f"layers={layers}",
-                *how,
-            ]
+            words = ["plan", str(ROOT / "programs/models/gpt.hap"), "--cluster", "std/two_kinds.hap"]
+            words += ["--set", f"layers={layers}", *how]
             command = [sys.executable, "-m", "hapdsl", *words, "-o", str(folder / f"{name}.hap")]
             subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
@@ -62,59 +53,58 @@ def row(what: str, must: float, samples: Iterable[tuple[float, float]], note: st
     }  # fmt: skip
 
 
-def table(rows: list[Row]) -> str:
+def table(found: Sequence[Row]) -> str:
     head = ("", "at most, ms", "median, ms", "worst, ms", "CPU, median, ms", "times", "")
-    ms = [[f"{1e3 * r[k]:,.0f}" for k in ("must_s", "median_s", "worst_s", "cpu_s")] for r in rows]
-    return markdown(
-        head, [(r["what"], *numbers, str(r["runs"]), r["note"]) for r, numbers in zip(rows, ms, strict=True)]
-    )
+    ms = [[f"{1e3 * r[k]:,.0f}" for k in ("must_s", "median_s", "worst_s", "cpu_s")] for r in found]
+    lines = [(r["what"], *numbers, str(r["runs"]), r["note"]) for r, numbers in zip(found, ms, strict=True)]
+    return markdown(head, lines)
 
 
-def known() -> list[Row]:
+def measurements() -> list[Row]:
     """The rows measured so far, in the order of the cases."""
-    found = [json.loads(line) for line in LINES.read_text(encoding="utf-8").splitlines()] if LINES.exists() else []
-    return sorted(found, key=lambda r: CASES.index(r["case"]))
+    return sorted(rows.read(LINES), key=lambda r: CASES.index(r["case"]))
 
 
-def keep(case: str, rows: list[Row]) -> None:
-    """Write a case's rows in the place of older ones."""
-    others = [r for r in known() if r["case"] != case]
-    LINES.write_text(
-        "".join(f"{json.dumps(r)}\n" for r in [*others, *({"case": case, **r} for r in rows)]), encoding="utf-8"
-    )
+def keep(case: str, found: Sequence[Row]) -> None:
+    """Write a case's rows in the place of older ones, with what the machine did meanwhile."""
+    about = {"case": case, "machine": rows.machine(), "load": os.getloadavg()[1]}
+    rows.write(LINES, [*(r for r in measurements() if r["case"] != case), *({**about, **r} for r in found)])
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.explorer", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("cases", nargs="*", metavar="CASE")
-    parser.add_argument("--plans", type=Path, metavar="FOLDER")
-    parser.add_argument("--quick", action="store_true", help="a few times each, to see that it works")
-    parser.add_argument("--table", action="store_true", help="measure nothing")
-    given = parser.parse_args(arguments)
-    wanted = given.cases or list(CASES)
-    if strange := [c for c in wanted if c not in CASES]:
+def made() -> str:
+    """The table, from what was measured, and on what."""
+    found = measurements()
+    load = max((r.get("load", 0.0) for r in found), default=0.0)
+    busy = f" Other work ran beside it: a load of {load:.1f}." if load > ALONE else ""
+    return f"{rows.measured_on(found)}{busy}\n\n{table(found)}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = command_line("explorer", __doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)}; all without any")
+    parser.add_argument("--plans", type=Path, metavar="FOLDER", help="keep the plans there, or take those that are")
+    parser.add_argument("--quick", action="store_true", help="a few times each, to see that it works; keeps nothing")
+    options = parser.parse_args(arguments)
+    if strange := [c for c in options.cases if c not in CASES]:
         parser.error(f"there is no case {strange[0]}: {', '.join(CASES)}")
     failed = 0
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = (given.plans or Path(temporary)).absolute()
-        if not given.table:
+    if not options.table:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = (options.plans or Path(temporary)).absolute()
             prepared(folder)
-        for case in [] if given.table else wanted:
-            answer = measured(
-                "benchmarks.explorer_cases", {"case": case, "folder": str(folder), "quick": given.quick}, 900
-            )
-            if "failed" in answer:
-                print(f"{case} failed: {answer['failed']}", file=sys.stderr)
-                failed = 1
-                continue
-            keep(case, answer["found"])
-            print(table(answer["found"]), file=sys.stderr)
-    load = f" Other work ran beside it: a load of {os.getloadavg()[1]:.1f}." if os.getloadavg()[1] > 1.5 else ""
-    made = f"{machine()}{load}\n\n{table(known())}"
-    print(made)
-    fill(PERFORMANCE, "explorer", made)
+            for case in options.cases or CASES:
+                about = {"case": case, "folder": str(folder), "quick": options.quick}
+                answer = measured("benchmarks.explorer_measure", about, 900)
+                if "failed" in answer:
+                    print(f"{case} failed: {answer['failed']}", file=sys.stderr)
+                    failed = 1
+                    continue
+                print(table(answer["found"]), file=sys.stderr)
+                if not options.quick:
+                    keep(case, answer["found"])
+    if not options.quick:
+        print(made())
+        fill(PERFORMANCE, "explorer", made())
     return failed
 
 

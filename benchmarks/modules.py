@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.nn import functional as F
 
@@ -72,9 +72,7 @@ class Vgg19(Model):
                 name = f"group{group}.first" if k == 0 else f"group{group}.next.{k - 1}.conv"
                 weight = w[f"{name}.weight"]
                 conv = nn.Conv2d(weight.shape[1], weight.shape[0], 3, padding=1)
-                with torch.no_grad():
-                    conv.weight.copy_(weight)
-                    conv.bias.copy_(w[f"{name}.bias"])
+                conv.load_state_dict({"weight": weight, "bias": w[f"{name}.bias"]})
                 layers += [conv, nn.ReLU()]
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(7))
@@ -223,11 +221,11 @@ class BertMoe(Model):
         return [*self.layers, *self.tables.values(), self.head]
 
     def tensor_parallel(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            f"layers.{k}.{n}": p for k, layer in enumerate(self.layers) for n, p in layer.tensor_parallel().items()
-        }  # type: ignore[operator,union-attr]
+        found: dict[str, Any] = {}
+        for k, layer in enumerate(self.layers):
+            assert isinstance(layer, BertBlock)
+            found |= {f"layers.{k}.{name}": how for name, how in layer.tensor_parallel().items()}
         return {**found, "head": ColwiseParallel(output_layouts=Replicate())}
 
 
 MODELS: dict[str, type[Model]] = {"mlp": Mlp, "vgg19": Vgg19, "gpt": Gpt, "bert_moe": BertMoe}
-__all__ = ["MODELS", "Model", "Replicate", "Shard"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.apart import ROOT
 from hapdsl.lang.files import write_file
 
+README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 
 
@@ -28,3 +30,9 @@ def filled(old: str, name: str, made: str) -> str:
 def fill(page: Path, name: str, made: str) -> None:
     """Write `made` between the marks of a file. Raises ValueError where these are missing."""
     write_file(page, filled(page.read_text(encoding="utf-8"), name, made))
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table: words to the left in the first column, numbers to the right in all others."""
+    lines = [head, ["---"] + ["--:"] * (len(head) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

@@ -13,9 +13,6 @@ Each case has a process of its own. What it finds is kept in a file, a line of J
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -23,53 +20,49 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.apart import ROOT, measured
-from benchmarks.pages import PERFORMANCE, fill
+from benchmarks import rows
+from benchmarks.apart import measured
+from benchmarks.campaign import chosen, command_line, measure, unmeasured, with_cases
+from benchmarks.pages import fill
 from benchmarks.paper_cases import Case, cases
 from benchmarks.paper_claims import shortfalls
 from benchmarks.paper_table import tables
-from benchmarks.search import known
+from benchmarks.rows import RESULTS, Row
 
-LINES = ROOT / "benchmarks" / "results" / "paper.jsonl"
+LINES = RESULTS / "paper.jsonl"
 MINUTES = "%Y-%m-%dT%H:%M"
 
 
-def run(case: Case, seconds: float) -> dict[str, Any]:
+def kind(case: Case) -> str:
+    return case.kind
+
+
+def run(case: Case, seconds: float) -> Row:
     """Measure one case in its own process; `when` it began."""
-    when = datetime.now(UTC).strftime(MINUTES)
-    return {"name": case.name, **asdict(case), "when": when} | measured(
-        "benchmarks.paper_measure", asdict(case), seconds
-    )
+    about = {"name": case.name, **asdict(case), "when": datetime.now(UTC).strftime(MINUTES), "machine": rows.machine()}
+    return about | measured("benchmarks.paper_measure", asdict(case), seconds)
+
+
+def ordered(lines: Path) -> list[Row]:
+    """The newest row of each case, in the order of the tables."""
+    found = rows.latest(lines)
+    return [found[c.name] for c in cases() if c.name in found]
+
+
+def made(lines: Path = LINES) -> str:
+    """All tables, from what was found."""
+    left = unmeasured(cases(), rows.latest(lines), kind, "python -m benchmarks.paper")
+    return "\n".join(part for part in (tables(ordered(lines)), left) if part)
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
     every = list(cases())
-    kinds = list(dict.fromkeys(c.kind for c in every))
-    parser.add_argument("kinds", nargs="*", help=f"{', '.join(kinds)}; all without any")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name it finds")
-    parser.add_argument("--seconds", type=float, default=900, help="of one case at most (default 900)")
-    parser.add_argument(
-        "--lines", type=Path, default=LINES, metavar="FILE", help="where results are kept, a line of JSON each"
-    )
-    parser.add_argument(
-        "--page", type=Path, default=PERFORMANCE, metavar="FILE", help="the page whose tables are made anew"
-    )
-    parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
+    parser = command_line("paper", __doc__)
+    with_cases(parser, map(kind, every), LINES)
     parser.add_argument("--anew", action="store_true", help="measure again what is known")
-    parser.add_argument(
-        "--older",
-        default="",
-        metavar="TIME",
-        help="measure again what is older than this, such as 2026-11-30T02:20 (UTC)",
-    )
-    parser.add_argument("--table", action="store_true", help="measure nothing, make the tables")
+    parser.add_argument("--older", default="", metavar="TIME", help="measure again what is older (UTC)")
     options = parser.parse_args(arguments)
-    if unknown := set(options.kinds) - set(kinds):
-        parser.error(f"no kind {', '.join(sorted(unknown))}; there are {', '.join(kinds)}")
-    wanted = [c for c in every if (not options.kinds or c.kind in options.kinds) and re.search(options.only, c.name)]
+    wanted = chosen(parser, options, every, kind)
     if options.list:
         print("\n".join(c.name for c in wanted))
         return 0
@@ -77,19 +70,12 @@ def main(arguments: Sequence[str]) -> int:
         since = datetime.strptime(options.older, MINUTES).strftime(MINUTES) if options.older else ""
     except ValueError:
         parser.error(f"'{options.older}' is no time; write it so: 2026-11-30T02:20")
-    rows = known(options.lines)
-    missing = [c for c in wanted if options.anew or not fresh(rows.get(c.name, {}), since)]
-    for k, case in enumerate([] if options.table else missing):
-        print(f"[{k + 1}/{len(missing)}] {case.name}", end=" … ", flush=True)
-        row = rows[case.name] = run(case, options.seconds)
-        print(row.get("failed") or summary(row["found"]), flush=True)
-        options.lines.parent.mkdir(parents=True, exist_ok=True)
-        with options.lines.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-    ordered = [rows[c.name] for c in every if c.name in rows]
-    if ordered:
-        fill(options.page, "paper", tables(ordered))
-    wrong = list(shortfalls(ordered))
+    if not options.table:
+        found = rows.latest(options.lines)
+        left = [c for c in wanted if options.anew or not fresh(found.get(c.name, {}), since)]
+        measure(left, options.lines, lambda c: run(c, options.seconds), lambda row: summary(row["found"]))
+    fill(options.page, "paper", made(options.lines))
+    wrong = list(shortfalls(ordered(options.lines)))
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0

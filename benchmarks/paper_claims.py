@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from benchmarks import paper_reference as paper
 from benchmarks.paper_cases import SIZES, VIRTUAL
+from benchmarks.rows import Row
 
-Row = dict[str, Any]
 ROUNDING = 1e-9
 # Beside VGG19 on the heterogeneous testbed: our baselines, and the paper's systems whose ratio to HAP a plan must reach.
 RIVALS = (("dp_even", "DP-EV"), ("dp_proportional", "DP-CP"))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from benchmarks import paper_reference as paper
 from benchmarks import reference
-from benchmarks.paper_cases import MODELS, SIZES, VIRTUAL, Case, cases
+from benchmarks.pages import markdown
+from benchmarks.paper_cases import MODELS, SIZES, VIRTUAL, Case
 from benchmarks.paper_claims import shortfalls
-from benchmarks.table import markdown
+from benchmarks.rows import Row
 
 BESIDE_A_PLAN = ("ablation", "concurrent")  # kinds that compare with the plan of the point of the same model and size
-Row = dict[str, Any]  # the case's fields and, under "found", what was found; or "failed"
 TITLES = {"vgg19": "VGG19", "vit": "ViT", "bert": "BERT", "bert_moe": "BERT-MoE"}
 BEDS = {"paper_hetero": "16 V100 and 48 P100", "paper_homo": "32 P100"}
 KINDS = {"paper_hetero": "V100 and P100", "paper_homo": "P100"}
@@ -42,10 +40,7 @@ def tables(rows: Sequence[Row]) -> str:
         ("synthesis", synthesis),
     )
     found = list(complete(rows))
-    parts = [make(mine) for kind, make in makers if (mine := [r for r in found if r["kind"] == kind])]
-    if left := missing(rows):
-        parts.append(left)
-    return "\n".join(parts)
+    return "\n".join(make(mine) for kind, make in makers if (mine := [r for r in found if r["kind"] == kind]))
 
 
 def complete(rows: Sequence[Row]) -> Iterator[Row]:
@@ -60,14 +55,6 @@ def complete(rows: Sequence[Row]) -> Iterator[Row]:
 
 def _key(row: Row) -> tuple[object, ...]:
     return row["testbed"], row["model"], row["devices"], row["nodes"], tuple(sorted(row["settings"].items()))
-
-
-def missing(rows: Sequence[Row]) -> str:
-    """How many cases of each kind have no row yet; nothing where all have."""
-    known = {r["name"] for r in rows if "found" in r}
-    counts = Counter(c.kind for c in cases() if c.name not in known)
-    said = ", ".join(f"{n} {kind}" for kind, n in counts.items())
-    return f"Not measured yet: {said}. `python -m benchmarks.paper` goes on with them.\n" if said else ""
 
 
 def points(rows: Sequence[Row]) -> str:

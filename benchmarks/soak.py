@@ -237,7 +237,7 @@ def _same(what: Program, before: Path | None, after: Checkpoint, folder: Path) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.soak", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=100, help="how often something happens (default: 100)")
     parser.add_argument("--minutes", type=float, default=20.0, help="about how long all of it takes (default: 20)")
     parser.add_argument("--seed", type=int, default=0)

@@ -9,28 +9,25 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks import paper, pricing, search
-from benchmarks.apart import ROOT
-from benchmarks.pages import fill
+from benchmarks import paper, pricing, rows, search
+from benchmarks.pages import README, fill, markdown
+from benchmarks.paper_cases import SIZES
 from benchmarks.paper_reference import FIGURES
 from benchmarks.reference import BESIDE, RELEASED
-from benchmarks.search import known
-from benchmarks.table import markdown
+from benchmarks.rows import RESULTS
 
-PAGE, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "results"
 Line = tuple[str, str, str]  # what, the figure, the command
-SIZES = (8, 16, 32, 64)  # devices of the paper's heterogeneous testbed
 
 
 def planning() -> Iterator[Line]:
     """How long planning and its proof take."""
-    rows = known(search.LINES)
+    known = rows.latest(search.LINES)
     for layers in (24, 96):
-        found = rows.get(f"layers: gpt(layers={layers}) on two_kinds", {}).get("found")
+        found = known.get(f"layers: gpt(layers={layers}) on two_kinds", {}).get("found")
         if found:
             what = f"plan a GPT of {layers} layers ({found['calls']:,} operator calls, forward to Adam) for 8 devices of two kinds, and prove it within {100 * found['gap']:.1f} % of the best"
             yield what, f"{found['search_cpu_s']:.1f} s of a core", "make bench"
-    for row in rows.values():
+    for row in known.values():
         if row["group"] == "models" and row["model"] == "bert" and "found" in row:
             theirs = next(line for line in RELEASED if (line[0], line[1]) == BESIDE["bert"])
             ours = row["found"]["settled_cpu_s"]
@@ -43,7 +40,7 @@ def planning() -> Iterator[Line]:
 
 def editing() -> Iterator[Line]:
     """How long a person waits behind a key."""
-    for row in pricing.rows():
+    for row in pricing.measurements():
         if (row["layers"], row["devices"]) == (24, 8):
             what = f"change a line that stands in each of 24 layers: {row['instructions']:,} instructions proven and priced again"
             yield what, f"{1e3 * row['live line']:.0f} ms", "make pricing"
@@ -51,12 +48,12 @@ def editing() -> Iterator[Line]:
 
 def beside_the_paper() -> Iterator[Line]:
     """VGG19 on the paper's heterogeneous testbed."""
-    rows = known(paper.LINES)
+    known = rows.latest(paper.LINES)
     ours: list[float] = []
     theirs: list[float] = []
     figures = FIGURES["paper_hetero", "vgg19"]
-    for size, hap, even in zip(SIZES, figures["HAP"], figures["DP-EV"], strict=True):
-        found = rows.get(f"point vgg19 on paper_hetero {size}", {}).get("found")
+    for size, hap, even in zip(SIZES["paper_hetero"], figures["HAP"], figures["DP-EV"], strict=True):
+        found = known.get(f"point vgg19 on paper_hetero {size}", {}).get("found")
         if found and hap and even:
             ours.append(found["baselines"]["dp_even"][0] / found["plan_s"])
             theirs.append(even / hap)
@@ -67,8 +64,7 @@ def beside_the_paper() -> Iterator[Line]:
 
 def emulated() -> Iterator[Line]:
     """Our plans beside PyTorch's own ways, on processes that are slowed and links that are held."""
-    path = RESULTS / "emulate.jsonl"
-    for row in map(json.loads, path.read_text(encoding="utf-8").splitlines() if path.exists() else []):
+    for row in rows.read(RESULTS / "emulate.jsonl"):
         low, high = row["interval"]
         what = f"train {row['model']} on four processes slowed to unlike speeds, 1 Gbit/s between them: how many times as fast as the best of DDP, FSDP2 and tensor parallelism ({row['best']})"
         yield what, f"{row['speedup']:.2f} x ({low:.2f} to {high:.2f})", "make emulate"
@@ -90,9 +86,9 @@ PARTS: tuple[Callable[[], Iterator[Line]], ...] = (planning, editing, emulated, 
 
 
 def table() -> str:
-    rows = [(what, figure, f"`{command}`") for part in PARTS for what, figure, command in part()]
-    return markdown(("what", "measured", "by"), rows)
+    lines = [(what, figure, f"`{command}`") for part in PARTS for what, figure, command in part()]
+    return markdown(("what", "measured", "by"), lines)
 
 
 if __name__ == "__main__":
-    fill(PAGE, "summary", table())
+    fill(README, "summary", table())

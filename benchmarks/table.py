@@ -9,16 +9,17 @@ from typing import Any
 
 from benchmarks import reference
 from benchmarks.cases import LIMIT, PLAN_CPU
+from benchmarks.pages import markdown
+from benchmarks.rows import Row  # the case's fields and, under "found", what was measured; or "failed"
 
-Row = dict[str, Any]  # the case's fields and, under "found", what was measured; or "failed"
 
-
-def tables(rows: Sequence[Row], machine: str) -> str:
+def tables(rows: Sequence[Row], measured_on: str) -> str:
+    """All tables, under a line that says on what they were measured."""
     by = {
         g: [r for r in rows if r["group"] == g]
         for g in ("layers", "devices", "models", "sketch", "methods", "baselines")
     }
-    parts = [f"{machine}\n"]
+    parts = [f"{measured_on}\n"] if measured_on else []
     if by["layers"]:
         parts.append(
             "### Layers: gpt on two_kinds (2 fast and 6 slow devices)\n\n"
@@ -46,11 +47,6 @@ def tables(rows: Sequence[Row], machine: str) -> str:
             + against(by["baselines"])
         )
     return "\n".join(parts)
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] + ["--:"] * (len(head) - 1), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def label(row: Row) -> str:

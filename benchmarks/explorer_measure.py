@@ -1,4 +1,4 @@
-"""One case of `benchmarks.explorer` in this process: `python -m benchmarks.explorer_cases '{"case": …, "folder": …}'` prints its rows as JSON."""
+"""One case of `benchmarks.explorer` in this process: `python -m benchmarks.explorer_measure '{"case": …, "folder": …}'` prints its rows as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from benchmarks.apart import ROOT
-from benchmarks.explorer import Row, row
+from benchmarks.explorer import row
+from benchmarks.rows import Row
 from hapdsl.explore.app import ExploreApp, session_of
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.workers import Subprocess

@@ -1,0 +1,80 @@
+"""Benchmarks of many cases: their command lines, and going through the cases one after the other."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from benchmarks import rows
+from benchmarks.pages import PERFORMANCE
+from benchmarks.rows import Row
+
+
+class Named(Protocol):
+    """A case."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Chosen = TypeVar("Chosen", bound=Named)
+
+
+def command_line(module: str, words: str | None) -> argparse.ArgumentParser:
+    """What every benchmark takes."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{module}",
+        description=words,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--table", action="store_true", help="measure nothing, make the tables")
+    return parser
+
+
+def with_cases(parser: argparse.ArgumentParser, kinds: Iterable[str], lines: Path) -> None:
+    """What a benchmark takes that has a list of cases of several kinds, and keeps their rows in the file `lines`."""
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{', '.join(dict.fromkeys(kinds))}; all without any")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name it finds")
+    parser.add_argument("--seconds", type=float, default=900, help="of one case at most (default 900)")
+    parser.add_argument("--lines", type=Path, default=lines, metavar="FILE", help="where rows are kept")
+    parser.add_argument("--page", type=Path, default=PERFORMANCE, metavar="FILE", help="whose tables are made anew")
+    parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
+
+
+def chosen(
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    every: Sequence[Chosen],
+    kind: Callable[[Chosen], str],
+) -> list[Chosen]:
+    """The cases that the options name. Ends the process where there is no such kind."""
+    kinds = list(dict.fromkeys(map(kind, every)))
+    if unknown := set(options.kinds) - set(kinds):
+        parser.error(f"no {', '.join(sorted(unknown))}; there are {', '.join(kinds)}")
+    return [c for c in every if (not options.kinds or kind(c) in options.kinds) and re.search(options.only, c.name)]
+
+
+def measure(
+    cases: Sequence[Chosen], lines: Path, run: Callable[[Chosen], Row], said: Callable[[Row], str]
+) -> dict[str, Row]:
+    """Run cases, add each one's row to the file as soon as it is there, and say something of it; all rows by name."""
+    found = rows.latest(lines)
+    for number, case in enumerate(cases):
+        print(f"[{number + 1}/{len(cases)}] {case.name}", end=" … ", flush=True)
+        row = found[case.name] = run(case)
+        print(row.get("failed") or said(row), flush=True)
+        rows.append(lines, row)
+    return found
+
+
+def unmeasured(every: Iterable[Chosen], found: dict[str, Row], kind: Callable[[Chosen], str], module: str) -> str:
+    """How many cases of each kind have no result yet; nothing where all have."""
+    counts: dict[str, int] = {}
+    for case in every:
+        if "found" not in found.get(case.name, {}):
+            counts[kind(case)] = counts.get(kind(case), 0) + 1
+    said = ", ".join(f"{n} {name}" for name, n in counts.items())
+    return f"Not measured yet: {said}. `{module}` goes on with them.\n" if said else ""

@@ -1,0 +1,59 @@
+"""What benchmarks keep in benchmarks/results: rows, a line of JSON each, which say on which machine they were measured.
+
+Tables are made of these rows alone, so `--table` (and `make tables`) gives the same pages on any machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.apart import ROOT
+from hapdsl.lang.files import write_file
+
+RESULTS = ROOT / "benchmarks" / "results"
+Row = dict[str, Any]
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a file; none where it isn't there."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def latest(path: Path) -> dict[str, Row]:
+    """The rows of a file by their `name`, of each the last."""
+    return {row["name"]: row for row in read(path)}
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """Rows in the place of what the file had."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def append(path: Path, row: Row) -> None:
+    """One row more: a run that is stopped has lost none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def machine() -> str:
+    """What this runs on, without names of hosts."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists() and (found := re.search(r"model name\s*:\s*(.+)", info.read_text())):
+        model = found[1].strip()
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{count} cores ({model}), Python {platform.python_version()}"
+
+
+def measured_on(rows: Sequence[Row]) -> str:
+    """The line above a table: on what its rows were measured."""
+    machines = list(dict.fromkeys(row["machine"] for row in rows if "machine" in row))
+    return f"Measured on {' and on '.join(machines)}; one process a case." if machines else ""
