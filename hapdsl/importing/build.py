@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from hapdsl.importing.atoms import Atom, Dim, root
+from hapdsl.importing.atoms import Atom, Dim, leaves, root
 from hapdsl.importing.constants import Constant, Constants, NoValue
 from hapdsl.importing.handlers import KNOWING
 from hapdsl.importing.layouts import Layouts
@@ -184,7 +184,9 @@ class Builder(Layouts):
         return self.table(x) if isinstance(x, Constant) else x
 
     def table(self, x: Constant) -> Value:
-        """A constant that no number says: a tensor of the text, whose values come with the module's weights."""
+        """A constant that no number says: a tensor of the text, whose values come with the module's weights. What is repeated is kept once."""
+        if str(x.node.target) == "aten.expand.default":
+            return self.repeats(x)
         name = self.traced.names[x.node.name][1] if x.node.op == "placeholder" else self.constant_name(x.node)
         try:
             tensor = x.tensor
@@ -195,6 +197,17 @@ class Builder(Layouts):
         return self.declare(
             "frozen" if dtype in FLOATS else "buffer", name, resolved(x.dims), tuple(tensor.shape), dtype
         )
+
+    def repeats(self, x: Constant) -> Value:
+        """A constant that repeats another one, which becomes a tensor of the text."""
+        assert isinstance(x.node.args[0], Node)
+        once = self.table(self.constant(x.node.args[0]))
+        own = (*((),) * (len(x.dims) - len(once.dims)), *once.dims)
+        for kept, dim in zip(own, x.dims, strict=True):
+            if leaves(kept):
+                self.tie(kept, dim)
+        dims = tuple(leaves(kept) or leaves(dim) for kept, dim in zip(own, x.dims, strict=True))
+        return Value(once.tensor, dims, resolved(once.stored), once.dtype)
 
     def depends_on_parameters(self, x: Value) -> bool:
         """Is x a trained parameter, or made of one?"""

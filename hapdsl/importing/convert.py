@@ -14,6 +14,7 @@ from hapdsl.importing import example as examples
 from hapdsl.importing import (
     on_chance,
     on_choices,
+    on_classes,
     on_declared,
     on_experts,
     on_images,
@@ -38,6 +39,7 @@ from hapdsl.lang.print import to_text
 assert (
     on_chance
     and on_choices
+    and on_classes
     and on_experts
     and on_images
     and on_losses

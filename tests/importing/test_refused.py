@@ -55,8 +55,9 @@ def test_complex_numbers():
 
 
 def test_a_form_that_is_not_known():
-    found = refused(lambda: import_module(modules.Weighted(), "x : f32[batch = 4, 8]; label : i64[batch]"))
-    assert found.code == "HAP877" and "class weights" in found.message
+    found = refused(lambda: import_module(modules.Cubic(), X))
+    assert found.code == "HAP877" and "norm of order 3" in found.message
+    assert source_line(found) == "return torch.linalg.vector_norm(x, 3)"
 
 
 @pytest.mark.parametrize(

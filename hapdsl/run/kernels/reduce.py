@@ -200,6 +200,19 @@ def binary_cross_entropy_with_logits_grad(ctx: Context, z: Tensor, target: Tenso
 
 
 @kernel
+def binary_cross_entropy(ctx: Context, p: Tensor, target: Tensor) -> Tensor:
+    """What is no probability is taken for the nearest one."""
+    p = p.clamp(0, 1)
+    return (target - 1) * torch.log1p(-p).clamp(min=-100) - target * torch.log(p).clamp(min=-100)
+
+
+@kernel
+def binary_cross_entropy_grad(ctx: Context, p: Tensor, target: Tensor, g: Tensor) -> Tensor:
+    slope = (p - target) / (p * (1 - p)).clamp(min=1e-12)
+    return torch.where((p >= 0) & (p <= 1), slope, 0) * g
+
+
+@kernel
 def accuracy(ctx: Context, z: Tensor, label: Tensor) -> Tensor:
     check_labels(label, z.shape[-1], ignoring=True)
     return (z.argmax(-1) == label).sum().to(z.dtype) / ctx.extent("b")
