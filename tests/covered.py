@@ -20,8 +20,9 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-KEPT = ROOT / "build" / "coverage"
+from tests.texts import REPOSITORY
+
+KEPT = REPOSITORY / "build" / "coverage"
 BESIDE = "beside"  # the tests that are in no folder
 AT_ONCE = 2
 PER_TEST_S = 1000  # tracing is slow
@@ -30,7 +31,7 @@ PER_TEST_S = 1000  # tracing is slow
 def portions() -> list[str]:
     """The folders under tests/ that hold tests, and the files beside them as one portion; what takes long is likely to come first."""
     sizes: Counter[str] = Counter()
-    for file in (ROOT / "tests").glob("**/test_*.py"):
+    for file in (REPOSITORY / "tests").glob("**/test_*.py"):
         sizes[BESIDE if file.parent.name == "tests" else file.parent.name] += file.stat().st_size
     return [name for name, _ in sizes.most_common()]
 
@@ -40,22 +41,22 @@ def coverage(*words: str, kept: Path, said: int | None = None, check: bool = Tru
     environment = {**os.environ, "COVERAGE_FILE": str(kept), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "coverage", *words]
     ran = subprocess.run(
-        command, cwd=ROOT, env=environment, stdout=said, stderr=said and subprocess.STDOUT, check=check
+        command, cwd=REPOSITORY, env=environment, stdout=said, stderr=said and subprocess.STDOUT, check=check
     )
     return ran.returncode
 
 
 def measure(portion: str) -> str:
     """Run one portion and keep what it took as one file; the last line that pytest said."""
-    files = (ROOT / "tests").glob("test_*.py") if portion == BESIDE else [ROOT / "tests" / portion]
+    files = (REPOSITORY / "tests").glob("test_*.py") if portion == BESIDE else [REPOSITORY / "tests" / portion]
     with tempfile.TemporaryDirectory() as folder, open(KEPT / f"{portion}.txt", "w+", encoding="utf-8") as said:
-        pytest = ["-m", "pytest", "--timeout", str(PER_TEST_S), *(str(file.relative_to(ROOT)) for file in files)]
+        pytest = ["-m", "pytest", "--timeout", str(PER_TEST_S), *(str(file.relative_to(REPOSITORY)) for file in files)]
         name = f"portion.{portion}"  # `combine` looks for files that are called like its result
         coverage("run", *pytest, kept=Path(folder, name), said=said.fileno(), check=False)
         coverage("combine", "-q", folder, kept=KEPT / name, said=said.fileno(), check=False)
         said.seek(0)
         ends = [line for line in said if " in " in line and ("passed" in line or "failed" in line or "error" in line)]
-    return ends[-1].strip() if ends else f"stopped; see {KEPT.relative_to(ROOT) / portion}.txt"
+    return ends[-1].strip() if ends else f"stopped; see {KEPT.relative_to(REPOSITORY) / portion}.txt"
 
 
 def by_folder(files: dict[str, dict[str, dict[str, int]]]) -> list[tuple[str, int, int, int, int]]:

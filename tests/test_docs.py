@@ -15,8 +15,8 @@ from hapdsl.lang.codes import CODES
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.workbench import Workbench
+from tests.texts import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((REPOSITORY / "docs").glob("*.md"))  # fmt: skip
 LANGUAGE = REPOSITORY / "docs" / "language.md"
 

@@ -21,8 +21,8 @@ from hapdsl.workbench import Workbench
 from tests.check.mutants import mutants
 from tests.check.random_programs import random_program
 from tests.lang.test_edited import changed
+from tests.texts import PROGRAMS
 
-ROOT = Path(__file__).parents[1]
 BOX = """\
 cluster box {
     device a { compute = 9 TFLOP/s, memory = 64 GiB, bandwidth = 900 GB/s, launch = 5 us }
@@ -39,7 +39,7 @@ def text_of(program: nodes.Program) -> str:
 
 
 def written(seed: int, unroll: bool = False) -> nodes.Program:
-    graph = Workbench(ROOT / "programs" / "models" / "gpt.hap").graph("gpt", SETTINGS)
+    graph = Workbench(PROGRAMS / "models" / "gpt.hap").graph("gpt", SETTINGS)
     program = random_program(graph, (("devices", 4),) if seed % 2 else (("outer", 2), ("inner", 2)), seed, odd=False)
     return replace(write(program, unroll), args=ARGS, cluster="box")
 
@@ -111,7 +111,7 @@ def graphs_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["mesh", "rezero"])
 def test_random_edits_of_every_kind_are_as_from_scratch(name: str) -> None:
     """One statement edited in every way that a mutant is, and back again now and then; each edit is of what the last one left."""
-    path = ROOT / "programs" / "plans" / f"{name}.hap"
+    path = PROGRAMS / "plans" / f"{name}.hap"
     file = parse(path.read_text(encoding="utf-8"), str(path))
     tree = next(item for item in file.items if isinstance(item, nodes.Program))
     others = tuple(item for item in file.items if not isinstance(item, nodes.Program))

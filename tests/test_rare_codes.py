@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,8 @@ from hapdsl.theory.library import standard
 from hapdsl.theory.placements import R, S
 from hapdsl.workbench import Workbench
 from tests.cases.helpers import case
+from tests.texts import REFERENCE
 
-REFERENCE = Path(__file__).parent / "identity" / "reference.hap"
 HELD = """
 model m(batch = 4, d = 6) {
     input x : f32[batch, d]

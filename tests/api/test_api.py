@@ -16,8 +16,8 @@ import hapdsl
 from hapdsl.lang.diagnostics import HapError
 from tests.api.custom import OPS, Net
 from tests.importing import modules, public
+from tests.texts import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
 CLUSTER = """
 cluster three {
     device fast { compute = 8 GFLOP/s, memory = 2 GiB, bandwidth = 8 GB/s }
@@ -197,7 +197,7 @@ def test_what_is_left_over_at_the_end(cluster: str):
 
 def test_importing_hapdsl_is_light():
     script = "import sys, hapdsl; hapdsl.__version__; assert not {'torch', 'numpy', 'lark'} & set(sys.modules); hapdsl.plan; assert 'torch' in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=REPOSITORY)
 
 
 def test_under_torchrun(cluster: str, tmp_path: Path):
@@ -205,7 +205,7 @@ def test_under_torchrun(cluster: str, tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, torch, hapdsl\n"
-        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
         "from tests.importing import modules\n"
         "torch.manual_seed(0)\n"
         "module = modules.mlp()\n"
@@ -223,7 +223,7 @@ def test_under_torchrun(cluster: str, tmp_path: Path):
     step = plan.compile(module)
     wanted = [float(step(batch)) for _ in range(3)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", str(script)]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=110, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=110, check=True)
     said = next(line for line in ran.stdout.splitlines() if line.startswith("losses")).split()
     assert [float(x) for x in said[1:4]] == pytest.approx(wanted, abs=1e-6)
     assert said[4] == "4"

@@ -12,9 +12,9 @@ import pytest
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.parse import parse
 from hapdsl.lang.show import render
+from tests.texts import PROGRAMS, REFERENCE
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted([*(ROOT / "programs").rglob("*.hap"), ROOT / "tests" / "identity" / "reference.hap"])
+EXAMPLES = sorted([*PROGRAMS.rglob("*.hap"), REFERENCE])
 
 
 @pytest.mark.parametrize(

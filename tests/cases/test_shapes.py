@@ -14,8 +14,9 @@ import torch
 from hapdsl.theory.rules import rules
 from hapdsl.workbench import Workbench
 from tests.cases.helpers import case, run, same
+from tests.texts import PROGRAMS
 
-MODELS = sorted((Path(__file__).parents[2] / "programs" / "models").glob("*.hap"))
+MODELS = sorted((PROGRAMS / "models").glob("*.hap"))
 
 RESHAPED = """
 model m() {{

@@ -22,10 +22,9 @@ from hapdsl.run.reference import Reference
 from hapdsl.workbench import Workbench
 from tests.check.across import across
 from tests.check.random_programs import random_program
+from tests.texts import PROGRAMS, REFERENCE
 
-ROOT = Path(__file__).parents[2]
-PLANS = sorted((ROOT / "programs" / "plans").glob("*.hap"))
-REFERENCE = ROOT / "tests" / "identity" / "reference.hap"
+PLANS = sorted((PROGRAMS / "plans").glob("*.hap"))
 TOLERANCE = 1e-9
 SMALL = {
     "mlp": {"batch": 12, "d": 6, "hidden": 10, "classes": 3},

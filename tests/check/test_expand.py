@@ -16,19 +16,16 @@ from hapdsl.check.write import write
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.search.baselines import baselines
 from hapdsl.search.planner import plan as search
 from hapdsl.theory.placements import P, R, S
 from hapdsl.virtual import planned, positions, spread
 from hapdsl.workbench import Workbench
-from tests.cli.conftest import PROGRAM, TINY
 from tests.programs.test_plans import WRITTEN, compare, plan
 from tests.search.test_planner import example
+from tests.texts import PROGRAM, PROGRAMS, TINY, program_in
 
-PROGRAMS = Path(__file__).parents[2] / "programs"
 ONE_AXIS = [name for name in WRITTEN if name != "mesh"]
 SPEEDS = {1: [[1.0]] * 4, 2: [[3.0, 1.0]] * 4, 3: [[2.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.0, 1.0, 3.0], [5.0, 1.0, 0.1]]}
 
@@ -45,8 +42,7 @@ cluster lab {
 
 def reread(program: Program, graph: TrainingGraph) -> Program:
     """The program as its text says it, proven."""
-    (tree,) = parse(to_text(write(program)), "expanded.hap").items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(to_text(write(program)))
     checked = verify(tree, graph, program.layout.devices)
     assert not list(checked.diagnostics), [d.message for d in checked.diagnostics]
     return checked.program

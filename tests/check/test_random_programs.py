@@ -17,9 +17,10 @@ from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.workbench import Workbench
 from tests.check.random_programs import random_program
-from tests.check.subjects import ROOT, SMALL, Subject, agrees, subject
+from tests.check.subjects import SMALL, Subject, agrees, subject
+from tests.texts import PROGRAMS
 
-MODELS = ROOT / "programs" / "models"
+MODELS = PROGRAMS / "models"
 SIZES = {
     **SMALL,
     "rezero": {**SMALL["rezero"], "layers": 2},

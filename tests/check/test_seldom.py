@@ -20,9 +20,9 @@ from hapdsl.run.numeric import compare
 from hapdsl.standalone import standalone
 from hapdsl.workbench import Workbench
 from tests.check.across import across
-from tests.cli.conftest import PROGRAM, TINY
+from tests.texts import PROGRAM, PROGRAMS, TINY
 
-PLANS = Path(__file__).parents[2] / "programs" / "plans"
+PLANS = PROGRAMS / "plans"
 MEASURED = TINY.replace(
     "latency = 1 us }\n}",
     "latency = 1 us }\n    measured all_reduce { 100 B = 3 us, 1 KB = 9 us }\n"

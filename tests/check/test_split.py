@@ -12,11 +12,11 @@ from hapdsl.check.split import split, split_of
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from tests.check.random_programs import random_program
 from tests.check.subjects import agrees
 from tests.check.test_random_programs import ONE, TWO, model
+from tests.texts import program_in
 
 
 def dealt(cls: str, start: int, stop: int, values: list[int]) -> nodes.Shares:
@@ -37,8 +37,7 @@ def test_heads_cut_otherwise_in_some_layers(seed: int, mesh: tuple[tuple[str, in
     assert {"heads", "heads[layer in 0..1]", "heads[layer in 2..4]", "ffn[layer in 1..3]", "ffn"} <= set(graph.classes)
     program = random_program(graph, mesh, seed, odd=False)
     text = to_text(write(program))
-    (tree,) = parse(text).items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(text)
     checked = verify(tree, whose.graph, program.layout.devices)
     assert checked.ok, [(d.code, d.message) for d in checked.diagnostics][:3]
     assert agrees(checked, whose)

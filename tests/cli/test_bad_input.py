@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PROGRAM, TINY, Run
+from tests.cli.conftest import Run
+from tests.texts import PROGRAM, TINY
 
 DEEP = "model m { loss = " + "(" * 5000 + "1" + ")" * 5000 + " }"
 

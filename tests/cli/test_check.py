@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PROGRAM, REPOSITORY, TINY, Run
+from hapdsl.run import numeric
+from hapdsl.workbench import Workbench
+from tests.cli.conftest import Run
+from tests.texts import PROGRAM, PROGRAMS, REFERENCE, TINY
 
 
 def test_a_proven_program(hapdsl: Run, tiny: Path) -> None:
@@ -19,7 +22,7 @@ def test_a_proven_program(hapdsl: Run, tiny: Path) -> None:
 
 
 def test_every_example_is_proven(hapdsl: Run) -> None:
-    files = sorted((REPOSITORY / "programs").rglob("*.hap"))
+    files = sorted(PROGRAMS.rglob("*.hap"))
     assert len(files) > 10
     found = hapdsl("check", *files, "--json")
     assert found.object["diagnostics"] == []
@@ -27,7 +30,7 @@ def test_every_example_is_proven(hapdsl: Run) -> None:
 
 
 def test_the_reference_text(hapdsl: Run) -> None:
-    found = hapdsl("check", REPOSITORY / "tests" / "identity" / "reference.hap", "--json")
+    found = hapdsl("check", REFERENCE, "--json")
     assert found.status == 0
     assert set(found.codes) == {"HAP317"}  # it writes two standard operators down again
     proven = "\n".join(found.object["proven"])
@@ -85,7 +88,9 @@ def test_numeric_runs_programs_beside_one_device(hapdsl: Run, tiny: Path) -> Non
     assert "equal to one device within" in found.object["proven"][-1]
 
 
-def test_numeric_finds_what_a_kernel_does_otherwise(hapdsl: Run, tmp_path: Path) -> None:
+def test_numeric_finds_what_a_kernel_does_otherwise(
+    hapdsl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The declaration lets each row be cut off by itself; the kernel subtracts the mean over all rows."""
     (tmp_path / "kernels.py").write_text("def centre(where, x):\n    return x - x.mean(0)\n")
     declared = 'op centre(x[i, j]) -> y[i, j] { linear x; grad x = y.grad; torch "kernels.centre" }\n'
@@ -95,16 +100,11 @@ def test_numeric_finds_what_a_kernel_does_otherwise(hapdsl: Run, tmp_path: Path)
     )
     path = tmp_path / "own.hap"
     path.write_text(declared + text)
-    import sys
-
-    sys.path.insert(0, str(tmp_path))
-    try:
-        plain = hapdsl("check", path, "--json")
-        assert "HAP700" in plain.codes  # only a warning: nobody allowed the module
-        assert plain.status == 0
-        found = hapdsl("check", "--numeric", path, "--allow", "kernels", "--json")
-    finally:
-        sys.path.remove(str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    plain = hapdsl("check", path, "--json")
+    assert "HAP700" in plain.codes  # only a warning: nobody allowed the module
+    assert plain.status == 0
+    found = hapdsl("check", "--numeric", path, "--allow", "kernels", "--json")
     assert found.status == 1
     assert "HAP730" in found.codes
     assert "HAP740" in found.codes
@@ -112,18 +112,15 @@ def test_numeric_finds_what_a_kernel_does_otherwise(hapdsl: Run, tmp_path: Path)
 
 
 def test_numeric_keeps_an_empty_share_and_shrinks_the_rest(hapdsl: Run, tmp_path: Path) -> None:
-    from hapdsl.run.numeric import compare, shrink
-    from hapdsl.workbench import Workbench
-
     path = tmp_path / "large.hap"
     text = TINY.replace("batch = 16", "batch = 4096").replace("hidden = 8", "hidden = 512")
     path.write_text(text + PROGRAM.replace("[12, 4]", "[4096, 0]"))
     bench = Workbench(path)
     tree = bench.program()
-    settings, graph = shrink(bench, tree, bench.checked(tree).program)
+    settings, graph = numeric.shrink(bench, tree, bench.checked(tree).program)
     assert sum(t.elements for t in graph.tensors.values()) <= 200_000
     assert 2 <= settings["batch"] < 4096
-    assert compare(bench, tree).gap <= 1e-9
+    assert numeric.compare(bench, tree).gap <= 1e-9
 
 
 POWER = """
@@ -148,8 +145,6 @@ def test_numeric_tries_an_operator_as_a_model_calls_it(
 
 
 def test_numeric_says_what_it_can_t_try(hapdsl: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hapdsl.run import numeric
-
     monkeypatch.setattr(numeric, "LARGEST", 100)
     found = hapdsl("check", "--numeric", tiny, "--json")
     assert (found.status, found.codes) == (0, ["HAP741"])

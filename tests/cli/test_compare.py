@@ -10,9 +10,10 @@ import pytest
 
 from hapdsl.cost.comparison import differences
 from hapdsl.workbench import Workbench
-from tests.cli.conftest import PROGRAM, REPOSITORY, TINY, Run
+from tests.cli.conftest import Run
+from tests.texts import PROGRAM, PROGRAMS, TINY
 
-PLANS = REPOSITORY / "programs" / "plans"
+PLANS = PROGRAMS / "plans"
 A, B, C = (PLANS / f"mlp_{name}.hap" for name in ("data_parallel", "megatron", "zero"))
 LAYERS = (PLANS / "layer_data_parallel.hap", PLANS / "layer_megatron.hap")
 

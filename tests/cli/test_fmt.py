@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from hapdsl.lang.parse import parse
-from tests.cli.conftest import TINY, Run
+from tests.cli.conftest import Run
+from tests.texts import TINY
 
 UNTIDY = "# a model\nmodel  m( n=4 ){\ninput x:f32[ n ]   # given\n  y=relu( x )\n\n\noutput y }\n"
 

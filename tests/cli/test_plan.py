@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import PROGRAM, REPOSITORY, TINY, Run
+from tests.cli.conftest import Run
+from tests.texts import PROGRAM, PROGRAMS, REPOSITORY, TINY
 
 KEYS = {
     "model", "cluster", "devices", "instructions", "objective", "cost_s", "sync_s", "overlap_s", "bound_s", "bound_scope",
@@ -260,7 +261,7 @@ def test_ctrl_c_keeps_the_best_so_far(
 
 def test_ctrl_c_from_outside() -> None:
     """Whenever it comes, there is one object, no traceback, and 130."""
-    file = REPOSITORY / "programs" / "models" / "decoder.hap"
+    file = PROGRAMS / "models" / "decoder.hap"
     command = [sys.executable, "-m", "hapdsl.cli", "plan", str(file), "--cluster", "std/digits.hap", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY)
     try:

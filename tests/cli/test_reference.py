@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import REPOSITORY, Run
-
-REFERENCE = REPOSITORY / "tests" / "identity" / "reference.hap"
+from tests.cli.conftest import Run
+from tests.texts import REFERENCE
 
 
 def test_its_model_is_planned(hapdsl: Run, tmp_path: Path) -> None:

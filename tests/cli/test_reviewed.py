@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import TINY, Run
+from tests.cli.conftest import Run
+from tests.texts import TINY
 
 BAD = """
 op bad(x[*i]) -> y[*i] {

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from hapdsl import __version__
-from tests.cli.conftest import REPOSITORY, Run
+from tests.cli.conftest import Run
+from tests.texts import REPOSITORY
 
 
 def outside(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,8 @@ import pytest
 
 from hapdsl.sweep import read_range, sweep
 from hapdsl.workbench import Workbench
-from tests.cli.conftest import PROGRAM, TINY, Run
+from tests.cli.conftest import Run
+from tests.texts import PROGRAM, TINY
 
 # All on every device: no message, more work. Against `by_batch`, which exchanges gradients.
 WHOLE = PROGRAM.replace("by_batch", "whole").replace("S(0)", "R").replace("@P", "@R").replace(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import TINY, Ran, Run
+from tests.cli.conftest import Ran, Run
+from tests.texts import TINY
 
 SKETCH = """
 program open_one for tiny on pair {

@@ -15,9 +15,9 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.load import load
 from hapdsl.lang.parse import parse
+from tests.texts import PROGRAMS, REPOSITORY
 
-ROOT = Path(__file__).parents[2]
-SHIPPED = sorted(p for p in (ROOT / "programs" / "clusters").glob("*.hap") if p.stem != "hardware")
+SHIPPED = sorted(p for p in (PROGRAMS / "clusters").glob("*.hap") if p.stem != "hardware")
 
 GOOD = """
 cluster lab {
@@ -164,7 +164,7 @@ def test_clusters_and_costs_start_without_torch() -> None:
     code = (
         "import sys, hapdsl.cluster, hapdsl.cost; hapdsl.cluster.guess(); print({'torch', 'scipy'} & set(sys.modules))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
     assert ran.stdout.strip() == "set()", ran.stderr
 
 

@@ -11,11 +11,11 @@ from hapdsl.cluster.settings import read_device
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.load import load, load_text
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.workbench import Workbench
+from tests.texts import PROGRAMS, block_in
 
-HARDWARE = Path(__file__).parents[2] / "programs" / "clusters" / "hardware.hap"
+HARDWARE = PROGRAMS / "clusters" / "hardware.hap"
 OVER = "over { bandwidth = 1 GB/s }"
 FAST = "device fast { compute = { f32 = 9 TFLOP/s, f16 = 70 TFLOP/s }, memory = 16 GiB, bandwidth = 900 GB/s, launch = 5 us }"
 
@@ -69,15 +69,13 @@ def test_what_comes_back_stands_alone() -> None:
         'import "std/hardware.hap"\ncluster a {\ndevice slow = v100 { compute = 4 TFLOP/s }\n'
         + f"node n = 2 * slow, 1 * h200 {OVER} }}"
     )
-    (again,) = parse(to_text(nodes.File((found,))), "alone.hap").items
-    assert isinstance(again, nodes.Cluster)
+    again = block_in(to_text(nodes.File((found,))), nodes.Cluster)
     assert build(again) == build(found)
     assert [d.kind for d in build(again).devices] == ["slow", "slow", "h200"]
 
 
 def test_a_cluster_that_has_all_of_it_comes_back_as_it_is() -> None:
-    (block,) = parse(f"cluster a {{\n{FAST}\nnode n = 1 * fast }}", "a.hap").items
-    assert isinstance(block, nodes.Cluster)
+    block = block_in(f"cluster a {{\n{FAST}\nnode n = 1 * fast }}", nodes.Cluster)
     assert with_devices(block, load(HARDWARE).devices) is block
 
 
@@ -153,8 +151,7 @@ def library() -> dict[str, object]:
     report = Report()
     text = "\n".join(f"node n{k} = 1 * {name}" for k, name in enumerate(bundle.devices))
     joined = ", ".join(f"1 * n{k}" for k in range(len(bundle.devices)))
-    (block,) = parse(f"cluster all {{\n{text}\nnetwork {joined} {OVER}\n}}", "all.hap").items
-    assert isinstance(block, nodes.Cluster)
+    block = block_in(f"cluster all {{\n{text}\nnetwork {joined} {OVER}\n}}", nodes.Cluster)
     built = build(with_devices(block, bundle.devices), report)
     assert not list(report)
     return {d.kind: d for d in built.devices}

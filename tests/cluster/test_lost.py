@@ -7,8 +7,8 @@ import pytest
 from hapdsl.cluster import build
 from hapdsl.cluster.lost import without
 from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
+from tests.texts import block_in, cluster_in
 
 KINDS = """
     device a { compute = 8 TFLOP/s, memory = 1 GiB, bandwidth = 8 GB/s }
@@ -35,13 +35,12 @@ def where(cluster):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_each_device_in_turn(name):
-    (block,) = parse(f"cluster c {{{KINDS}\n{NETWORKS[name]}\n}}\n", "c.hap").items
+    block = block_in(f"cluster c {{{KINDS}\n{NETWORKS[name]}\n}}\n", nodes.Cluster)
     cluster = build(block)
     for gone in range(len(cluster)):
         found = without(block, cluster, gone)
         assert found is not None and found.left_out == cluster.devices[gone].name
-        (again,) = parse(to_text(nodes.File((found.block,))), "again.hap").items
-        assert build(again) == found.cluster
+        assert cluster_in(to_text(nodes.File((found.block,)))) == found.cluster
         before = where(cluster)
         del before[gone]
         after = where(found.cluster)
@@ -57,5 +56,5 @@ def test_each_device_in_turn(name):
 
 
 def test_the_last_device():
-    (block,) = parse(f"cluster c {{{KINDS}\nnode n = 1 * b\n}}\n", "c.hap").items
+    block = block_in(f"cluster c {{{KINDS}\nnode n = 1 * b\n}}\n", nodes.Cluster)
     assert without(block, build(block), 0) is None

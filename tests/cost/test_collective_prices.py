@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -13,8 +11,9 @@ from hapdsl.cluster import Cluster, Curve, Device, Host, Link, Wiring
 from hapdsl.cost import best_method, collective_seconds, wired_seconds
 from hapdsl.graph.program import COLLECTIVES, METHODS
 from hapdsl.workbench import Workbench
+from tests.texts import PROGRAMS
 
-CLUSTERS = Path(__file__).parents[2] / "programs" / "clusters"
+CLUSTERS = PROGRAMS / "clusters"
 ALL = [(kind, method) for kind in COLLECTIVES for method in METHODS[kind]]
 
 

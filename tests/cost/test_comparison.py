@@ -13,8 +13,8 @@ from hapdsl.cost.pricing import Pricer
 from hapdsl.search.baselines import baselines
 from hapdsl.virtual import spread
 from hapdsl.workbench import Workbench
-from tests.check.test_expand import LAB
 from tests.search.test_planner import example
+from tests.texts import LAB
 
 
 def test_programs_on_two_axes_are_told_apart_on_both() -> None:

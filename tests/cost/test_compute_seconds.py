@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hapdsl.cluster import Curve, OpCurve, build
+from hapdsl.cluster import Curve, OpCurve
 from hapdsl.cluster.hardware import lookup
 from hapdsl.cost import compute_dtype, compute_seconds
 from hapdsl.graph.training import Node, Tensor
-from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
+from tests.texts import cluster_in
 
 GRAPH = hand.graph()
 MATMUL = GRAPH.nodes[0]  # u[12, 8] = x[12, 6] w1[6, 8]
@@ -173,9 +172,7 @@ def test_efficiencies_and_operators_are_read_from_text() -> None:
         measured all_reduce { 1 MiB = 3 ms, 2 MiB = 4 ms }
     }
     """
-    (block,) = parse(text, "lab.hap").items
-    assert isinstance(block, nodes.Cluster)
-    cluster = build(block)
+    cluster = cluster_in(text)
     d, _, e = cluster.devices
     assert (d.interference, e.interference, cluster.interferences.tolist()) == (0.25, 0.0, [0.25, 0.25, 0.0])
     assert d.efficiency == {"matmul": 0.5, "matmul.f16": 0.25, "memory": 0.8}

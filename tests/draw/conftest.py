@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hapdsl.cost.evaluate import Cost
@@ -11,8 +9,7 @@ from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.graph.training import LOADED, TrainingGraph
 from hapdsl.theory.placements import R
 from hapdsl.workbench import Workbench
-
-REFERENCE = Path(__file__).parents[1] / "identity" / "reference.hap"
+from tests.texts import REFERENCE
 
 
 @pytest.fixture(scope="session")

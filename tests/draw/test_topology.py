@@ -11,9 +11,9 @@ from hapdsl.cli import main
 from hapdsl.draw.critical import critical_path
 from hapdsl.draw.topology import cluster_dot
 from hapdsl.workbench import Workbench
+from tests.texts import PROGRAMS
 
 GOLDEN = Path(__file__).parent / "golden"
-PROGRAMS = Path(__file__).parents[2] / "programs"
 
 
 @pytest.mark.parametrize("name", ["paper_hetero", "digits"])

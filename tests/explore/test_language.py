@@ -32,6 +32,7 @@ from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.lang.resources import programs_folder
 from hapdsl.workbench import Workbench
+from tests.texts import REPOSITORY
 
 from .conftest import FILES
 
@@ -65,10 +66,9 @@ def test_the_lexer_loses_nothing() -> None:
 
 
 def test_every_keyword_of_the_grammar_has_a_colour_everywhere() -> None:
-    root = Path(__file__).resolve().parents[2]
-    words = set(re.findall(r'"([a-z]+)"', (root / "grammar" / "hap.lark").read_text()))
+    words = set(re.findall(r'"([a-z]+)"', (REPOSITORY / "grammar" / "hap.lark").read_text()))
     assert len(words) > 40 and words <= KEYWORDS
-    folder = root / "docs" / "editors" / "vscode"
+    folder = REPOSITORY / "docs" / "editors" / "vscode"
     rules = json.loads((folder / "hap.tmLanguage.json").read_text())["patterns"]
     for word in words:
         assert any(rule["name"].startswith("keyword.") and re.search(rule["match"], word) for rule in rules), word
@@ -80,7 +80,7 @@ def test_every_keyword_of_the_grammar_has_a_colour_everywhere() -> None:
 def test_the_folder_for_vs_code_is_an_extension() -> None:
     """What VS Code's page on the manifest asks for (code.visualstudio.com/api/references/extension-manifest, contribution-points), and that the
     command that the extension starts is a language server."""
-    folder = Path(__file__).parents[2] / "docs" / "editors" / "vscode"
+    folder = REPOSITORY / "docs" / "editors" / "vscode"
     package = json.loads((folder / "package.json").read_text())
     assert re.fullmatch(r"[a-z0-9-]+", package["name"]) and re.fullmatch(r"\d+\.\d+\.\d+", package["version"])
     assert package["publisher"] and (folder / package["main"]).is_file()

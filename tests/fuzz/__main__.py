@@ -15,16 +15,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 from hapdsl.lang.codes import CODES
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.workbench import Workbench
+from tests.texts import PROGRAMS, REPOSITORY
 
-ROOT = Path(__file__).resolve().parents[2]
-FOUND = ROOT / "build" / "fuzz"
+FOUND = REPOSITORY / "build" / "fuzz"
 SECONDS_EACH = 20  # for one text, on a busy machine
 LARGEST = 20_000  # characters of a start
 SIGNS = [
@@ -51,7 +50,11 @@ class TooLong(Exception):
 def starts() -> list[str]:
     """All texts of the language in the repository that aren't long."""
     files = sorted(
-        [*(ROOT / "programs").rglob("*.hap"), *(ROOT / "tests").rglob("*.hap"), *(ROOT / "hapdsl").rglob("*.hap")]
+        [
+            *PROGRAMS.rglob("*.hap"),
+            *(REPOSITORY / "tests").rglob("*.hap"),
+            *(REPOSITORY / "hapdsl").rglob("*.hap"),
+        ]
     )
     found = []
     for file in files:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +15,9 @@ from hapdsl.lang.load import load
 from hapdsl.lang.parse import parse
 from hapdsl.run.initial import first
 from hapdsl.run.reference import Reference, advance
+from tests.texts import PROGRAMS
 
-MODELS = Path(__file__).parents[2] / "programs" / "models"
+MODELS = PROGRAMS / "models"
 
 
 def graph_of(text: str, train: bool = True, **settings: Any) -> TrainingGraph:

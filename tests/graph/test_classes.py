@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from hapdsl.graph.training import TrainingGraph
 from tests.graph.helpers import MODELS, example, graph_of, source
+from tests.texts import REPOSITORY
 
 
 def units(graph: TrainingGraph) -> dict[str, int]:
@@ -185,12 +185,11 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
         "from hapdsl.workbench import Workbench;"
         "print(*(Workbench(f'programs/models/{n}.hap').graph(n).fingerprint for n in ('mlp', 'gpt', 'cnn')))"
     )
-    root = Path(__file__).parents[2]
     seen = set()
     for seed in ("1", "2"):
-        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(REPOSITORY)}
         done = subprocess.run(
-            [sys.executable, "-c", program], env=env, cwd=root, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program], env=env, cwd=REPOSITORY, capture_output=True, text=True, check=True
         )
         seen.add(done.stdout)
     seen.add(" ".join(example(n).fingerprint for n in ("mlp", "gpt", "cnn")) + "\n")

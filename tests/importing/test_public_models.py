@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hapdsl.importing.convert import import_module
 from tests.importing import public
 from tests.importing.helpers import own_loss, round_trip
+from tests.texts import REPOSITORY
 
 
 @pytest.fixture(autouse=True)
@@ -264,8 +265,9 @@ def test_bert_base_at_full_size(tmp_path: Path):
     example = "input_ids : i64[batch = 8, seq = 512]; labels : i64[batch, seq]"
     call = ["import", "tests.importing.public:bert_base", "--example", example, "-o", str(out)]
     script = f"from hapdsl.cli import main; assert main({call!r}) == 0; print(open('/proc/self/status').read())"
-    root = Path(__file__).parents[2]
-    said = subprocess.run([sys.executable, "-c", script], check=True, cwd=root, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", script], check=True, cwd=REPOSITORY, capture_output=True, text=True
+    ).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Of processors: what else runs doesn't count.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 30

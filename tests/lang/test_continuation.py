@@ -9,11 +9,11 @@ from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.layout import WIDTH
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
+from tests.texts import program_in
 
 
 def line(text: str) -> nodes.Statement:
-    (program,) = parse(f"program p for m {{\n{text}\n}}\n").items
-    assert isinstance(program, nodes.Program)
+    program = program_in(f"program p for m {{\n{text}\n}}\n")
     (statement,) = program.body
     return statement
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.edited import EditedText
 from hapdsl.lang.parse import parse
+from tests.texts import PROGRAMS
 
-ROOT = Path(__file__).parents[2]
 ROLLED = """\
 program plan for gpt(layers = 24,
                      batch = 8) on box {  # a header over two lines
@@ -49,9 +48,7 @@ program other for gpt { pin h @ ?; ... }
 
 
 def texts() -> dict[str, str]:
-    plans = {
-        name: (ROOT / "programs" / "plans" / f"{name}.hap").read_text(encoding="utf-8") for name in ("mesh", "mlp_zero")
-    }
+    plans = {name: (PROGRAMS / "plans" / f"{name}.hap").read_text(encoding="utf-8") for name in ("mesh", "mlp_zero")}
     return {"rolled": ROLLED, **plans}
 
 

@@ -169,6 +169,7 @@ op_statement = st.one_of(
     statement(n.Sum, several(name)), statement(n.Whole, several(name)), statement(n.Linear, several(name)),
     statement(n.Size, name, expression), statement(n.Flops, expression), statement(n.Grad, several(_rule)),
     statement(n.Training, several(_rule)), statement(n.Evaluation, several(_rule)),
+    statement(n.Without, name, several(_rule)),
     statement(n.Torch, string), statement(n.Dtype, name, name), statement(n.Notation, name),
     statement(n.At, name, expression), statement(n.Order, name, expression), statement(n.Reads, name, expression),
 )  # fmt: skip

@@ -26,6 +26,7 @@ from hapdsl.search.planner import plan
 from tests.check.random_programs import random_program
 from tests.graph.helpers import example, graph_of, same
 from tests.graph.training_models import TRAINING
+from tests.texts import cluster_in, program_in
 
 ORACLE, SETTINGS, _ = TRAINING["accumulate"]
 ONE = (("devices", 3),)
@@ -166,15 +167,14 @@ EACH = re.sub(r"w(\d).grad@P = accumulate\(w\d.grad.turn@P\)", r"w\1.grad@R = ac
 
 
 def small(text: str) -> Program:
-    (tree,) = (i for i in parse(text).items if isinstance(i, nodes.Program))
+    tree = program_in(text)
     checked = verify(tree, graph_of(SMALL.split("cluster")[0]), 2)
     assert checked.ok and not checked.sketch, [d.message for d in checked.diagnostics.errors]
     return checked.program
 
 
 def machines():  # type: ignore[no-untyped-def]
-    (block,) = (i for i in parse(SMALL).items if isinstance(i, nodes.Cluster))
-    return build_cluster(block)
+    return cluster_in(SMALL)
 
 
 def test_seconds_by_hand() -> None:
@@ -356,7 +356,6 @@ def test_what_cannot_be_taken_in_turns(text: str, words: str) -> None:
     ],
 )
 def test_programs_with_other_turns(old: str, new: str, words: str) -> None:
-    (tree,) = parse(AFTER.replace(old, new, 1)).items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(AFTER.replace(old, new, 1))
     checked = verify(tree, graph_of(SMALL.split("cluster")[0]), 2)
     assert any(d.code == "HAP518" and words in d.message for d in checked.diagnostics.errors), list(checked.diagnostics)

@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,11 +17,8 @@ import torch
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster
-from hapdsl.cluster import build as build_cluster
 from hapdsl.graph.program import Instruction, Program
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.run.validate import random_layout
 from hapdsl.search.complete import complete
@@ -34,6 +30,7 @@ from hapdsl.workbench import Workbench
 from tests.check.random_programs import random_program
 from tests.graph.helpers import example
 from tests.programs.test_plans import compare
+from tests.texts import PROGRAMS, cluster_in, program_in
 
 THREE = """
 cluster three {{
@@ -53,9 +50,7 @@ MODELS: dict[str, tuple[dict[str, int], str]] = {
 
 
 def three(bandwidth: str) -> Cluster:
-    (block,) = parse(THREE.format(bandwidth=bandwidth)).items
-    assert isinstance(block, nodes.Cluster)
-    return build_cluster(block)
+    return cluster_in(THREE.format(bandwidth=bandwidth))
 
 
 @cache
@@ -70,8 +65,7 @@ def planned(name: str) -> Plan:
 
 def reread(program: Program) -> Program:
     """Written as text, read again and proven."""
-    (tree,) = parse(to_text(write(program))).items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(to_text(write(program)))
     checked = verify(tree, program.graph, program.layout.devices)
     assert checked.ok and not checked.sketch, [d.message for d in checked.diagnostics]
     return checked.program
@@ -192,8 +186,7 @@ def falls_without(
         return tuple(r for r in rules(instance) if instance.decl.name != op or said(r) != rule)
 
     patch.setattr("hapdsl.graph.training.rules", fewer)
-    (tree,) = parse(text).items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(text)
     errors = verify(tree, fresh(), found.program.layout.devices).diagnostics.errors
     return bool(errors) and all(op in d.message or op in str(d.help) for d in errors[:1])
 
@@ -232,10 +225,9 @@ program padded for bert_moe(layers = 2, batch = 128, capacity = 12, experts = 32
 @pytest.mark.long
 def test_uneven_numbers_of_experts_beat_padding() -> None:
     """The paper's side study on two A100 and two P100: 29 experts, where others pad them to 32 and give each device eight."""
-    bench = Workbench(Path(__file__).parents[2] / "programs" / "models" / "bert_moe.hap")
+    bench = Workbench(PROGRAMS / "models" / "bert_moe.hap")
     cluster = bench.cluster("std/paper_a100_p100.hap")
-    (sketch,) = parse(PADDED).items
-    assert isinstance(sketch, nodes.Program)
+    sketch = program_in(PADDED)
     settings = {"layers": 2, "batch": 128, "capacity": 12}
     padded = complete(verify(sketch, bench.graph("bert_moe", {**settings, "experts": 32}), 4), sketch, cluster)
     own = plan(bench.graph("bert_moe", {**settings, "experts": 29}), cluster, baselines=False)

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
-from hapdsl.cluster import build as build_cluster
 from hapdsl.graph.program import Layout, Program
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.run.initial import initial, random_inputs
@@ -23,6 +21,7 @@ from hapdsl.search.planner import plan
 from tests.check.random_programs import random_program
 from tests.graph.helpers import example, graph_of, same
 from tests.graph.training_models import TRAINING
+from tests.texts import cluster_in
 
 ORACLE, SETTINGS, _ = TRAINING["lora"]
 STEPS = 3
@@ -108,9 +107,7 @@ def test_random_programs_equal_torch(mesh: tuple[tuple[str, int], ...]) -> None:
 
 def test_a_plan_equals_torch() -> None:
     """Planned for devices that differ, under given shares; written, read, proven and run."""
-    (block,) = parse(CLUSTER).items
-    assert isinstance(block, nodes.Cluster)
-    cluster = build_cluster(block)
+    cluster = cluster_in(CLUSTER)
     shares = {name: np.array(Layout.even(cls.units, 3)) for name, cls in graph().classes.items()}
     found = plan(graph(), cluster, gap=0.9, baselines=False, fixed=shares)
     checked = verify(parse(to_text(write(found.program))).items[0], graph(), len(cluster))  # type: ignore[arg-type]

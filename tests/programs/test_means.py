@@ -12,17 +12,15 @@ from torch import Tensor
 from hapdsl.check.verify import verify
 from hapdsl.graph.build import build, operators
 from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.run.reference import Reference
+from tests.texts import block_in, program_in
 
 
 def run(text: str, tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Global tensors as the text's program makes them, and as one device does."""
-    model, program = parse(text).items
-    assert isinstance(model, nodes.Model) and isinstance(program, nodes.Program)
-    graph = build(model, {}, operators({}))
-    checked = verify(program, graph)
+    graph = build(block_in(text, nodes.Model), {}, operators({}))
+    checked = verify(program_in(text), graph)
     assert not list(checked.diagnostics)
     devices = InProcess(checked.program, torch.float64, keep_all=True)
     devices.load(tensors)
@@ -128,17 +126,15 @@ def test_replicated_and_cut_on_another_dim() -> None:
         loss@R = mean(y@R)
         ...
     }"""
-    model, program = parse(text).items
-    assert isinstance(model, nodes.Model) and isinstance(program, nodes.Program)
-    graph = build(model, {}, operators({}))
-    checked = verify(program, graph)
+    graph = build(block_in(text, nodes.Model), {}, operators({}))
+    checked = verify(program_in(text), graph)
     assert checked.ok and checked.sketch
     early = text.replace(
         "        u@R = all_reduce(u@P)\n        y@R = add(u@R, b@R)\n",
         "        y@P = add(u@P, b@R)\n        y@R = all_reduce(y@P)\n",
     )
     assert early != text
-    (_, wrong) = parse(early).items
-    assert isinstance(wrong, nodes.Program)
-    codes = [(d.code, early.splitlines()[d.span.line - 1].strip()) for d in verify(wrong, graph).diagnostics]
+    codes = [
+        (d.code, early.splitlines()[d.span.line - 1].strip()) for d in verify(program_in(early), graph).diagnostics
+    ]
     assert codes == [("HAP533", "y@P = add(u@P, b@R)")]

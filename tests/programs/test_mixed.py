@@ -12,12 +12,9 @@ import torch.nn.functional as F
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster
-from hapdsl.cluster import build as build_cluster
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Layout, Program, Value
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.run.initial import Initial, initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
@@ -30,6 +27,7 @@ from tests.graph.helpers import example, graph_of, same
 from tests.graph.training_models import TRAINING
 from tests.run.helpers import graph_of as plain_graph
 from tests.run.helpers import mover
+from tests.texts import cluster_in, program_in
 
 NET = """
 model net(batch = 8, d = 16, hidden = 12, compute = bf16, k = 1) {
@@ -219,14 +217,11 @@ cluster pair {
 
 
 def machines() -> Cluster:
-    (block,) = parse(PAIR).items
-    assert isinstance(block, nodes.Cluster)
-    return build_cluster(block)
+    return cluster_in(PAIR)
 
 
 def proven(text: str, graph: TrainingGraph | None = None) -> Program:
-    (tree,) = parse(text).items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(text)
     checked = verify(tree, graph or graph_of(NET), 2)
     assert checked.ok and not checked.sketch, [d.message for d in checked.diagnostics.errors]
     return checked.program
@@ -333,8 +328,7 @@ def test_what_is_gathered_is_the_same_on_all_devices(path: list[tuple[S, ...]]) 
     ],
 )
 def test_other_dtypes_of_collectives(old: str, new: str, code: str) -> None:
-    (tree,) = parse(DATA.replace(old, new, 1)).items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(DATA.replace(old, new, 1))
     found = verify(tree, graph_of(NET, compute="f32"), 2).diagnostics.errors
     assert [d.code for d in found] == [code]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,8 +30,9 @@ from hapdsl.lang.print import to_text
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.run.reference import Reference, advance
+from tests.texts import PROGRAMS
 
-FOLDER = Path(__file__).parents[2] / "programs" / "plans"
+FOLDER = PROGRAMS / "plans"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.hap"))  # a synthesised one lies there too
 WRITTEN = sorted(
     {f"{model}_{idea}" for model in ("mlp", "layer") for idea in ("data_parallel", "zero", "megatron", "sfb")}

@@ -7,13 +7,12 @@ import torch
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.graph.program import Program
-from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from tests.check.random_programs import random_program
 from tests.graph.helpers import graph_of
 from tests.programs.test_clipping import replicated
 from tests.programs.test_plans import compare
+from tests.texts import program_in
 
 # The first begins with an input, the second with what the first leaves, the third stands within a fourth.
 MODEL = """
@@ -36,8 +35,7 @@ model m(batch = 6, d = 5, few = 3, more = 4) {
 
 def reread(program: Program) -> tuple[str, Program]:
     text = to_text(write(program))
-    (tree,) = parse(text).items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(text)
     checked = verify(tree, program.graph, program.layout.devices)
     assert checked.ok and not checked.sketch, [d.message for d in checked.diagnostics]
     return text, checked.program

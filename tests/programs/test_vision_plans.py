@@ -16,11 +16,8 @@ import pytest
 import torch
 
 from hapdsl.cluster import Cluster
-from hapdsl.cluster import build as build_cluster
 from hapdsl.graph.program import Instruction
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.run.validate import random_layout
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
@@ -31,6 +28,7 @@ from tests.graph.helpers import example, graph_of
 from tests.graph.vision_models import VISION
 from tests.programs.test_language_plans import falls_without, placed, reread, shares
 from tests.programs.test_plans import compare
+from tests.texts import cluster_in
 
 THREE = """
 cluster three {{
@@ -79,9 +77,7 @@ CASES = {
 
 
 def three(bandwidth: str, latency: str = "0 us") -> Cluster:
-    (block,) = parse(THREE.format(bandwidth=bandwidth, latency=latency)).items
-    assert isinstance(block, nodes.Cluster)
-    return build_cluster(block)
+    return cluster_in(THREE.format(bandwidth=bandwidth, latency=latency))
 
 
 @cache

@@ -12,14 +12,14 @@ from hapdsl.graph.build import build
 from hapdsl.importing.weights import load_tables
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.lang.parse import parse
 from hapdsl.run.data import batch_size, open_feed
 from hapdsl.run.initial import Initial, initial, random_inputs
 from hapdsl.theory.library import standard
+from tests.texts import block_in
 
 
 def graph_of(text):
-    (model,) = [i for i in parse(text).items if isinstance(i, nodes.Model)]
+    model = block_in(text, nodes.Model)
     return build(model, {}, standard())
 
 

@@ -25,13 +25,13 @@ from hapdsl.graph.program import METHODS
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.load import load
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.run import profile as module
 from hapdsl.run.measuring import Extent
 from hapdsl.run.probes import ESSENTIAL, ladder
 from hapdsl.run.profile import Profile, profile
 from hapdsl.theory.library import standard
+from tests.texts import block_in
 
 SIZES = [1024.0 * 4**k for k in range(8)]
 
@@ -74,8 +74,7 @@ cluster lab {
 
 
 def block(text: str) -> nodes.Cluster:
-    (found,) = parse(text, "lab.hap").items
-    assert isinstance(found, nodes.Cluster)
+    found = block_in(text, nodes.Cluster)
     return found
 
 

@@ -45,14 +45,14 @@ from hapdsl.run.reference import Reference
 from hapdsl.theory.library import standard
 from hapdsl.theory.placements import P, R, S
 from hapdsl.workbench import Workbench
-from tests.cli.conftest import PROGRAM, TINY
 from tests.run.helpers import graph_of, mover, partials
+from tests.texts import PROGRAM, TINY, block_in
 
 F64 = torch.float64
 
 
 def built(text, train=True):
-    (model,) = [i for i in parse(text).items if isinstance(i, nodes.Model)]
+    model = block_in(text, nodes.Model)
     return build(model, {}, standard(), train=train)
 
 

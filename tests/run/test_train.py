@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,8 +22,8 @@ from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.run.reference import Reference
 from hapdsl.run.train import train
 from hapdsl.workbench import Workbench
+from tests.texts import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
 PLANS = sorted((programs_folder() / "plans").glob("*.hap"))
 
 
@@ -190,7 +189,7 @@ def test_under_an_existing_torchrun(tmp_path):
     )
     run = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(script)],
-        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )  # fmt: skip
     lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT")]
     assert lines == ["RESULT 3 True True 9"], run.stderr[-2000:]

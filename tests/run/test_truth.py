@@ -18,8 +18,9 @@ from hapdsl.lang.print import to_text
 from hapdsl.run.observed import calls, happened, messages, rows, seconds
 from hapdsl.run.tracing import Traces, last
 from hapdsl.workbench import Workbench
+from tests.texts import PROGRAMS
 
-ZERO = Path(__file__).parents[2] / "programs" / "plans" / "mlp_zero.hap"
+ZERO = PROGRAMS / "plans" / "mlp_zero.hap"
 TRUTH = """cluster truth {
     device fast   { compute = 9 GFLOP/s, memory = 2 GiB, bandwidth = 3 GB/s, launch = 25 us }
     device middle { compute = 3 GFLOP/s, memory = 2 GiB, bandwidth = 1 GB/s, launch = 50 us }

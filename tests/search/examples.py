@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from hapdsl.cluster import Cluster
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.workbench import Workbench
-
-PROGRAMS = Path(__file__).parents[2] / "programs"
+from tests.texts import PROGRAMS
 
 # Sizes at which computing and communicating weigh about the same on CPU clusters, and every class has several units.
 SMALL: dict[str, dict[str, int]] = {

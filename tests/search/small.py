@@ -25,6 +25,7 @@ from hapdsl.search.space import Space
 from hapdsl.search.structure import Restriction, possible
 from hapdsl.theory.placements import Placement, R
 from hapdsl.theory.rules import Rule
+from tests.texts import program_in
 
 MODELS = {
     "one product": """
@@ -234,6 +235,5 @@ def text_of(program: Program) -> str:
 
 def reread(program: Program, graph: TrainingGraph, devices: int) -> Checked:
     """The program as the checker sees it once it has been written down and parsed."""
-    (tree,) = parse(text_of(program), "again.hap").items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(text_of(program))
     return verify(tree, graph, devices)

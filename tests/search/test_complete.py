@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,20 +14,17 @@ from hapdsl.graph.program import LOADS, Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.lang.parse import parse
 from hapdsl.search.complete import complete
 from hapdsl.search.eliminate import eliminate
 from hapdsl.search.plan import Plan
 from hapdsl.workbench import Workbench
+from tests.texts import REFERENCE, program_in
 
 from .small import CLUSTERS, MODELS, Tried, cluster, cuts, reread, training
 
-REFERENCE = Path(__file__).parents[1] / "identity" / "reference.hap"
-
 
 def completed(graph: TrainingGraph, text: str | nodes.Program, machines: str, **options: float) -> Plan:
-    tree = parse(text, "sketch.hap").items[0] if isinstance(text, str) else text
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(text) if isinstance(text, str) else text
     made = cluster(CLUSTERS[machines])
     found = complete(verify(tree, graph, len(made)), tree, made, **options)
     again = reread(found.program, graph, len(made))
@@ -158,8 +154,7 @@ def test_what_can_not_be_is_said(body: str, code: str, line: int) -> None:
 
 def test_two_axes_are_refused() -> None:
     graph = training(MODELS["one product"])
-    tree = parse("program p for one {\n    mesh a = 1, b = 2\n    ...\n}\n", "sketch.hap").items[0]
-    assert isinstance(tree, nodes.Program)
+    tree = program_in("program p for one {\n    mesh a = 1, b = 2\n    ...\n}\n")
     with pytest.raises(HapError) as stop:
         complete(verify(tree, graph, 2), tree, cluster(CLUSTERS["pair"]))
     assert [d.code for d in stop.value.diagnostics] == ["HAP604"]

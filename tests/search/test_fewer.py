@@ -7,10 +7,10 @@ import pytest
 from hapdsl.cluster import build
 from hapdsl.cluster.fewer import fewer
 from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.search.fewer import plan_or_fewer
 from hapdsl.search.planner import plan
+from tests.texts import PROGRAMS, block_in, cluster_in
 
 from .test_planner import example, machines
 
@@ -24,16 +24,11 @@ TEXT = """cluster three {
     network 2 * mixed, 1 * plain, 3 * slow over { bandwidth = 1 GB/s, latency = 50 us }
 }
 """
-
-
-def block(text: str) -> nodes.Cluster:
-    found = parse(text, "t.hap").items[0]
-    assert isinstance(found, nodes.Cluster)
-    return found
+ONE = "cluster c { device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }\n node n = 1 * d }"
 
 
 def test_without_the_slowest_kinds_and_alone() -> None:
-    tree = block(TEXT)
+    tree = block_in(TEXT, nodes.Cluster)
     found = list(fewer(tree, build(tree)))
     assert [f.left_out for f in found] == ["16 snail", "2 other, 16 snail", "all but one quick"]
     assert [[d.kind for d in f.cluster.devices] for f in found] == [
@@ -45,22 +40,23 @@ def test_without_the_slowest_kinds_and_alone() -> None:
     assert [len(n.devices) for n in first.nodes] == [1, 1, 2] and first.network is not None
     assert second.network is not None and second.network.bandwidth == 1e9 and alone.network is None
     for each in found:  # what is printed declares what was planned for
-        assert build(block(to_text(nodes.File((each.block,))))) == each.cluster
+        assert cluster_in(to_text(nodes.File((each.block,)))) == each.cluster
 
 
 def test_the_uplink_of_the_last_node_goes_with_the_network() -> None:
-    tree = block(
+    tree = block_in(
         TEXT.replace(
             "plain = 2 * other over { bandwidth = 20 GB/s, latency = 2 us }",
             "plain = 2 * other over { bandwidth = 20 GB/s } uplink { bandwidth = 2 GB/s }",
-        ).replace("1 * quick, ", "")
+        ).replace("1 * quick, ", ""),
+        nodes.Cluster,
     )
     first, *_ = fewer(tree, build(tree))
     assert (first.left_out, first.cluster.network, first.cluster.nodes[0].uplink) == ("16 snail", None, None)
 
 
 def test_one_kind_and_one_device() -> None:
-    tree = block("cluster c { device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }\n node n = 1 * d }")
+    tree = block_in(ONE, nodes.Cluster)
     assert not list(fewer(tree, build(tree)))
 
 
@@ -68,13 +64,7 @@ def test_one_kind_and_one_device() -> None:
 def test_faster_with_fewer(model: str, left_out: str | None) -> None:
     """Eight small messages of 20 us cost the little MLP more than six devices bring; a bound says so for all eight."""
     made = machines("two_kinds")
-    from .test_planner import PROGRAMS
-
-    tree = next(
-        b
-        for b in parse((PROGRAMS / "clusters" / "two_kinds.hap").read_text(), "t.hap").items
-        if isinstance(b, nodes.Cluster)
-    )
+    tree = block_in((PROGRAMS / "clusters" / "two_kinds.hap").read_text(encoding="utf-8"), nodes.Cluster)
     found, on = plan_or_fewer(example(model), made, fewer(tree, made), baselines=False)
     whole = plan(example(model), made, baselines=False)
     assert found.cost_s <= whole.cost_s

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,11 +22,11 @@ from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import Pricing
 from hapdsl.workbench import Workbench
+from tests.texts import PROGRAMS
 
 from .random_dags import random_case
 from .small import CLUSTERS, MODELS, cluster, reread, text_of, training
 
-PROGRAMS = Path(__file__).parents[2] / "programs"
 SMALL = {
     "mlp": {},
     "gpt": {"layers": 1, "d": 32, "heads": 4, "ffn": 64, "seq": 16, "vocab": 128},
@@ -342,11 +341,8 @@ def test_odd_little_models(model: str) -> None:
 
 def test_enumerating_past_the_optimum_breaks_no_bound() -> None:
     """No gap is ever small enough, so every leaf up to the limit is priced and held against its bound (HAP690)."""
-    programs = Path(__file__).resolve().parents[2] / "programs"
-    bundle = load(programs / "models" / "mlp.hap")
-    graph = build(bundle.models["mlp"], bundle.defs, operators(bundle.ops), {"batch": 32, "d": 16, "hidden": 24})
-    machines = cluster((programs / "clusters" / "digits.hap").read_text(encoding="utf-8"))
-    found = plan(graph, machines, gap=-1.0, baselines=False)
+    graph = Workbench(PROGRAMS / "models" / "mlp.hap").graph("mlp", {"batch": 32, "d": 16, "hidden": 24})
+    found = plan(graph, machines("digits"), gap=-1.0, baselines=False)
     assert found.bound_s <= found.cost_s
 
 

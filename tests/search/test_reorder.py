@@ -21,7 +21,6 @@ from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import Instruction, Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import simulate
 from hapdsl.search import baselines
@@ -34,7 +33,7 @@ from hapdsl.search.reorder import FEW, LINES, reordered, without_unread
 from hapdsl.theory.placements import R
 from hapdsl.virtual import planned, spread
 from hapdsl.workbench import Workbench
-from tests.check.test_expand import LAB
+from tests.texts import LAB, program_in
 
 from .examples import PROGRAMS, clusters, example
 from .orders import Orders
@@ -165,8 +164,7 @@ program mine for two on link {
 
 
 def tree_of(text: str) -> nodes.Program:
-    (tree,) = parse(text, "mine.hap").items
-    assert isinstance(tree, nodes.Program)
+    tree = program_in(text)
     return tree
 
 

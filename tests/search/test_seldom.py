@@ -7,7 +7,7 @@ import pytest
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.search.complete import complete
 from hapdsl.workbench import Workbench
-from tests.cli.conftest import TINY
+from tests.texts import TINY
 
 SKETCH = (
     "program mine for tiny on pair {{\n    shares batch = [12, 4]\n    backward {{\n        {}\n    }}\n    ...\n}}\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hapdsl.cli import main
@@ -15,8 +13,9 @@ from hapdsl.theory.ops import OpDecl
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.reference import Row, entries, page, rows
 from hapdsl.theory.rules import Rule, rules
+from tests.texts import REPOSITORY
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "theory.md"
+PAGE = REPOSITORY / "docs" / "theory.md"
 
 
 def test_the_page_is_what_the_declarations_give() -> None:
