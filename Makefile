@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
 # Whatever in the documentation is made by a command, and goes stale without it: the quick ones first.
-FIGURES := theory tutorial pictures bench pricing explorer paper emulate soak summary
+FIGURES := theory commands tutorial pictures bench pricing explorer paper emulate soak summary
 
 .PHONY: help demo test check lint types contracts docs pytest figures $(FIGURES) tables fuzz coverage clean
 
@@ -18,6 +18,7 @@ help:
 	@echo 'make docs    the documentation as a site in build/site; a warning fails'
 	@echo 'make figures  make every table and picture of the documentation anew, as root (hours); each part alone:'
 	@echo '       theory    docs/theory.md, the reference of all operators, from their declarations (seconds)'
+	@echo '       commands  docs/commands.md, every verb and its options, from what --help says (seconds)'
 	@echo '       tutorial  run what the tutorial and the README show, and write what it prints into them (minutes)'
 	@echo '       pictures  drawings, and the explorer'"'"'s screens (minutes)'
 	@echo '       bench     measure the search (an hour or two)'
@@ -68,6 +69,9 @@ figures:
 
 theory:
 	$(BIN)/python -m hapdsl.theory.reference docs/theory.md
+
+commands:
+	$(BIN)/python docs/commands.py
 
 tutorial:
 	$(BIN)/python docs/walk.py docs/tutorial.md README.md

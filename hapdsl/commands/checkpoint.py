@@ -112,7 +112,12 @@ def export(out: Output, folder: str, output: str, state: bool, like: str | None)
     "--set", "settings", multiple=True, metavar="K=V", help="With --model: set a parameter of it; may be repeated."
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the run that will go on from it."
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Of the run that will go on from it.",
 )
 @click.option(
     "--data", default="random", show_default=True, metavar="SOURCE", help="Of the run that will go on from it."

@@ -23,7 +23,12 @@ SHOWN = 24  # stages of a program in words; --json has all
 @click.option("--program", "name", metavar="NAME", help="Only this one of FILE's programs.")
 @click.option("--sweep", "range_", metavar="NAME=LOW..HIGH", help="Change one quantity of the cluster, and show where the best plan changes: network=1..100Gbit/s.")  # fmt: skip
 @click.option(
-    "--points", type=click.IntRange(2, 1000), default=9, show_default=True, help="How many values a sweep looks at."
+    "--points",
+    type=click.IntRange(2, 1000),
+    metavar="N",
+    default=9,
+    show_default=True,
+    help="How many values a sweep looks at.",
 )
 @click.option("--model", metavar="NAME", help="The model that a sweep plans, where FILE has several.")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of that model; may be repeated.")

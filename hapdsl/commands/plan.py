@@ -46,7 +46,9 @@ INTERRUPTED = 130
 @click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's. Without it: FILE's only one, else yours, else a guess.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
 @click.option("--evaluate", is_flag=True, help="For evaluation: the loss, outputs and metrics, without dropout and updates, by running statistics.")  # fmt: skip
-@click.option("--gap", type=Real(0, 1), default=0.01, show_default=True, help="Stop this close to the bound.")
+@click.option(
+    "--gap", type=Real(0, 1), metavar="FRACTION", default=0.01, show_default=True, help="Stop this close to the bound."
+)
 @click.option("--time-limit", type=Real(0), metavar="S", help="Stop after so many seconds with the best so far.")
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
 @click.option("--all-devices", is_flag=True, help="Leave no device out, even where it is faster without.")

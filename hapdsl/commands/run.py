@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     help="random, digits, FILE.npz, FILE.safetensors or MODULE:FACTORY.  [default: random, or the checkpoint's]",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), help="Of parameters, data and dropout.  [default: 0, or the checkpoint's]"
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Of parameters, data and dropout.  [default: 0, or the checkpoint's]",
 )
 @going_options
 @truth_options

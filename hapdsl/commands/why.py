@@ -39,7 +39,7 @@ SIGNS = {"more": "+", "less": "-", "other": "~"}
 
 @click.command("why")
 @click.argument("file", metavar="FILE")
-@click.argument("tensor", metavar="TENSOR", required=False)
+@click.argument("tensor", metavar="[TENSOR]", required=False)
 @click.option("--program", "program", metavar="NAME", help="This one of FILE's programs.")
 @click.option("--model", metavar="NAME", help="Plan this model of FILE, and explain that plan.")
 @click.option("--cluster", metavar="FILE[:NAME]", help="Another cluster: a NAME in FILE, or another file's.")
@@ -50,7 +50,14 @@ SIGNS = {"more": "+", "less": "-", "other": "~"}
     metavar="K=V",
     help="Set a parameter of the model that is planned; may be repeated.",
 )
-@click.option("--gap", type=Real(0, 1), default=0.01, show_default=True, help="Planning stops this close to the bound.")
+@click.option(
+    "--gap",
+    type=Real(0, 1),
+    metavar="FRACTION",
+    default=0.01,
+    show_default=True,
+    help="Planning stops this close to the bound.",
+)
 @click.option("--time-limit", type=Real(0), metavar="S", help="Planning stops after so many seconds.")
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
 @click.option("--all-devices", is_flag=True, help="Planning leaves no device out, even where it is faster without.")
