@@ -46,8 +46,11 @@ class Space:
 
     `graph` is the factor graph; `choice(assignment)` reads an assignment. Devices with equal speeds and shares
     are one component of the prices; `groups[k]` lists the devices of component k. Under the overlapped objective
-    communication is one more component: a step takes at least as long as any device computes, and as all collectives
-    take together, so at least any mean of these. `timed` are the components whose prices add up to one.
+    communication is one more component: a step takes at least as long as all collectives take together; and at least as long as any device
+    computes and the part of these collectives (`lost`, its interference) for which it can't. For a device of interference c does at
+    most 1 - c seconds' work in a second in which a message of its own is on its way, one second's otherwise, and its messages follow one another; so
+    of T seconds, m of them with a message, it computes T - c m at most. That holds for every order of a program, and however little a message and
+    computing meet. A step takes at least any mean of these. `timed` are the components whose prices add up to one.
 
     With `memory`, each group has more components (`footprint`), `held`, whose prices are seconds per memory of the
     device. `structure` may be passed on from another space of the same graph and restriction; `like` is a space whose structure has the
@@ -78,6 +81,7 @@ class Space:
         self.rule_variable, self.offer_variable = self.structure.rule_variable, self.structure.offer_variable
         self.groups = self.alike()
         self.timed = range(len(self.groups) + (objective == "overlap"))
+        self.lost = np.array([*(cluster.interferences[g[0]] for g in self.groups), 1.0])
         self.held = range(len(self.timed), len(self.timed) + footprint.MOMENTS * len(self.groups) * memory)
         self.graph = self.structure.base.copy()
         self.graded = graded
@@ -149,9 +153,12 @@ class Space:
         return whole
 
     def _seconds(self, table: Table) -> Table:
-        """Seconds of collectives add to the synchronous cost; under overlap they are a component of their own."""
+        """Seconds of collectives add to the synchronous cost. Under overlap they are a component of their own, and take from each
+        device's time the part that is lost to its computing meanwhile; what can't be made (inf) can't be made for any of them."""
         if self.objective == "overlap":
-            return self._wide(table[None], range(len(self.groups), len(self.groups) + 1))
+            able = np.isfinite(table)
+            parts = np.multiply.outer(self.lost, np.where(able, table, 0.0))
+            return self._wide(np.where(able, parts, np.inf), self.timed)
         table.flags.writeable = False
         return table
 

@@ -1,0 +1,101 @@
+"""The bound of the overlapped objective against the simulation, in every order of a program's lines, beside messages that slow computing down.
+
+The simulation (`hapdsl.cost.overlap`) is what the objective means; nothing here asks how the bound comes about.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hapdsl.cluster import Cluster
+from hapdsl.cost.overlap import simulate
+from hapdsl.graph.program import Program
+from hapdsl.search.prices import cutting_planes
+
+from .random_dags import random_case
+from .small import CLUSTERS, MODELS, Tried, cluster, cuts, everything, spare, thinned, training
+
+NAMES = list(CLUSTERS)
+ORDERS = 9  # of one program's lines
+
+
+def beside(made: Cluster, *parts: float) -> Cluster:
+    """The cluster with devices whose interference is one of `parts`, in turn."""
+    return replace(
+        made, devices=tuple(replace(d, interference=parts[k % len(parts)]) for k, d in enumerate(made.devices))
+    )
+
+
+def orders(program: Program, rng: np.random.Generator) -> Iterator[Program]:
+    """The program, and its lines in other orders in which each stands behind what it reads: the next one any of those that are ready.
+
+    Messages as soon as may be, as late as may be, and anywhere.
+    """
+    lines = program.instructions
+    made = {value: k for k, line in reversed(list(enumerate(lines))) for value in line.outputs}
+    needs = [{made[v] for v in line.inputs} for line in lines]
+    yield program
+    for n in range(ORDERS):
+        done: list[int] = []
+        left = list(range(len(lines)))
+        while left:
+            ready = [k for k in left if needs[k] <= set(done)]
+            first = [k for k in ready if lines[k].is_collective == (n % 3 == 0)]
+            done.append(int(rng.choice(first if first and n % 3 < 2 else ready)))
+            left.remove(done[-1])
+        yield replace(program, instructions=[lines[k] for k in done])
+
+
+def bounds(tried: Tried, assignment: tuple[int, ...]) -> float:
+    """The highest bound of an assignment under any prices: the bound is linear in them, so a corner has it."""
+    graph = tried.space.graph
+    return graph.plain(assignment) + float(graph.component_sums(assignment).max())
+
+
+def check(tried: Tried, rng: np.random.Generator, most: int) -> tuple[float, float]:
+    """No order of any of `most` programs is below its bound, nor below the space's. Returns that and the least seconds."""
+    bound = cutting_planes(tried.space.graph, iterations=20).bound
+    least = np.inf
+    every = (a for a in everything(tried.space.graph, rng) if not spare(tried.space.graph, a))
+    for assignment in itertools.islice(every, most):
+        pricer = tried.space.pricer
+        programs = orders(tried.program(assignment), rng)
+        seconds = [simulate([pricer.line(i) for i in p.instructions], pricer)[1].max() for p in programs]
+        assert max(bound, bounds(tried, assignment)) <= min(seconds) * (1 + 1e-9)
+        least = min(least, *seconds)
+    return bound, least
+
+
+@pytest.mark.parametrize("parts", [(0.0,), (0.3, 0.0, 0.9), (1.0, 0.5)], ids=str)
+@pytest.mark.parametrize("model", MODELS)
+def test_no_order_is_below_the_bound(model: str, parts: tuple[float, ...]) -> None:
+    rng = np.random.default_rng([len(model), *(int(10 * p) for p in parts)])
+    graph, made = training(MODELS[model]), beside(cluster(CLUSTERS[NAMES[rng.integers(len(NAMES))]]), *parts)
+    for shares in itertools.islice(cuts(graph, made).values(), 1, 3):
+        check(Tried(graph, made, shares, "overlap", thinned(graph, rng, 0.5)), rng, 2)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_order_of_random_dags_is_below_the_bound(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    _, graph, made, shares = random_case(rng, 5, 16)
+    made = beside(made, *rng.choice([0.0, 0.2, 0.6, 1.0], 2).tolist())
+    check(Tried(graph, made, shares, "overlap", thinned(graph, rng, 0.5)), rng, 3)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_is_reached_where_devices_do_nothing_beside_messages(model: str) -> None:
+    """Interference of one, and devices alike: computing and messages take turns, and the bound is what the best program takes."""
+    graph, found = training(MODELS[model]), []
+    for part in (0.0, 1.0):
+        made = beside(cluster(CLUSTERS["alike"]), part)
+        tried = Tried(graph, made, cuts(graph, made)["even"], "overlap")
+        pricing = cutting_planes(tried.space.graph, iterations=20)
+        found.append((pricing.bound, min(map(tried.seconds, pricing.minimisers))))
+    assert found[1][0] == pytest.approx(found[1][1], rel=1e-9)
+    assert found[0][0] <= found[1][0]
