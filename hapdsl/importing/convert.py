@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from hapdsl.importing import example as examples
 from hapdsl.importing import (
+    on_borders,
     on_chance,
     on_choices,
     on_classes,
     on_declared,
     on_experts,
     on_images,
+    on_indexing,
     on_layout,
     on_losses,
     on_masks,
@@ -37,11 +39,13 @@ from hapdsl.lang.print import to_text
 
 # Imported for what that does: they fill the table of handlers.
 assert (
-    on_chance
+    on_borders
+    and on_chance
     and on_choices
     and on_classes
     and on_experts
     and on_images
+    and on_indexing
     and on_losses
     and on_masks
     and on_layout

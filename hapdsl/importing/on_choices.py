@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch.fx import Node
 
 from hapdsl.importing.atoms import leaves, size
@@ -203,25 +202,6 @@ def logsumexp(b: Builder, node: Node, x: Value, over: Any, keep: bool = False) -
     y = b.last(x, [x.dims[d]])
     dims = (*x.dims[:d], *(((),) if keep else ()), *x.dims[d + 1 :])
     return b.emit("logsumexp", [y], dims, y.stored[:-1])
-
-
-@handles("aten.gather.default", constants=True)
-def gather(b: Builder, node: Node, x: Operand, d: int, index: Operand, **_: Any) -> Value | Constant:
-    """One element of each row: an index that is 1 long along the dim. Of what is one number everywhere that number."""
-    if isinstance(x, Constant) and (same := x.number()) is not None:
-        made: torch.Tensor = node.meta["val"]
-        b.constants.known[node], b.constants.values[node] = True, torch.full(made.shape, same, dtype=made.dtype)
-        return b.constant(node)
-    x, index = as_value(b, x), as_value(b, index)
-    d %= len(x.dims)
-    if leaves(index.dims[d]) or len(index.dims) != len(x.dims):
-        raise b.refuse("gather of several elements a row", "look rows up with an embedding")
-    for k, (own, other) in enumerate(zip(x.dims, index.dims, strict=True)):
-        if k != d:
-            b.tie(own, other)
-    x, index = fresh(x), fresh(index)
-    y = b.last(x, [x.dims[d]])
-    return b.emit("pick", [y, b.fits(index, y.stored[:-1])], (*x.dims[:d], (), *x.dims[d + 1 :]), y.stored[:-1])
 
 
 @handles(*SHAPED)

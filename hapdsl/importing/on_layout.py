@@ -155,14 +155,15 @@ def roll(b: Builder, node: Node, x: Value, shifts: Any, dims: Any = ()) -> Value
     """The end of a dim in front of its start."""
     for by, d in zip(*((v,) if isinstance(v, int) else v for v in (shifts, dims)), strict=True):
         x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
-        extent = size(x.dims[d])
+        extent, back = size(x.dims[d]), by > 0
         by %= extent
         if by:
             d %= len(x.dims)
             parts = []
             for k, (start, stop) in enumerate(((extent - by, extent), (0, extent - by))):
                 made = b.new_dim(("rolled", d, k), stop - start)
-                parts.append(part(b, x, x.dims[d], start, stop, made, (*x.dims[:d], made, *x.dims[d + 1 :])))
+                ends = (back and k == 0, back and k == 1)
+                parts.append(part(b, x, x.dims[d], start, stop, made, (*x.dims[:d], made, *x.dims[d + 1 :]), ends))
             whole = x.dims[d]
             laid = [b.logical(p) for p in parts]
             stored = (*laid[0].dims[:d], whole, *laid[0].dims[d + 1 :])
@@ -173,12 +174,26 @@ def roll(b: Builder, node: Node, x: Value, shifts: Any, dims: Any = ()) -> Value
 # -- parts ------------------------------------------------------------------------------
 
 
-def part(b: Builder, x: Value, dim: Dim, start: int, stop: int, result: Dim, dims: Layout) -> Value:
-    """Elements start to stop of one dim; `dims` is how the module sees the result."""
+def part(
+    b: Builder,
+    x: Value,
+    dim: Dim,
+    start: int,
+    stop: int,
+    result: Dim,
+    dims: Layout,
+    from_end: tuple[bool, bool] = (False, False),
+) -> Value:
+    """Elements start to stop of one dim; `dims` is how the module sees the result. `from_end` says which of both are counted from the
+    dim's end, and go with it where its length is a parameter."""
     x, place = b.isolated(x, dim)
     stored = (*x.stored[:place], result, *x.stored[place + 1 :])
-    end: Any = Either(Extent(dim), Extent(result, start)) if stop >= size(dim) else Extent(result, start)
-    return b.emit("slice", [x], dims, stored, inner=True, dim=place, start=start, stop=end)
+    extent = size(dim)
+    first: Any = Extent(dim, start - extent) if from_end[0] else start
+    end: Any = Extent(result, start)
+    if stop >= extent or from_end[1]:
+        end = Either(Extent(dim, min(0, stop - extent)), end)
+    return b.emit("slice", [x], dims, stored, inner=True, dim=place, start=first, stop=end)
 
 
 @handles("aten.slice.Tensor")
@@ -188,6 +203,7 @@ def slice_(
     x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
     d %= len(x.dims)
     extent = size(x.dims[d])
+    from_end = ((start or 0) < 0, end is not None and end < 0)
     start = max(0, (start or 0) + (extent if (start or 0) < 0 else 0))
     stop = extent if end is None else min(extent, end + (extent if end < 0 else 0))
     if step != 1:
@@ -195,7 +211,7 @@ def slice_(
     if start == 0 and stop >= extent:
         return x
     result = b.new_dim("part", stop - start)
-    return part(b, x, x.dims[d], start, stop, result, (*x.dims[:d], result, *x.dims[d + 1 :]))
+    return part(b, x, x.dims[d], start, stop, result, (*x.dims[:d], result, *x.dims[d + 1 :]), from_end)
 
 
 def _every(b: Builder, x: Value, d: int, start: int, stop: int, step: int) -> Value:
@@ -224,8 +240,9 @@ def select(b: Builder, node: Node, x: Value, d: int, k: int) -> Value:
     rest = (*x.dims[:d], *x.dims[d + 1 :])
     if not x.dims[d]:
         return replace(x, dims=rest)
+    back = k < 0
     k %= size(x.dims[d])
-    return part(b, x, x.dims[d], k, k + 1, (), rest)
+    return part(b, x, x.dims[d], k, k + 1, (), rest, (back, back))
 
 
 @handles("aten.unbind.int")
@@ -284,26 +301,6 @@ def stack(b: Builder, node: Node, values: Sequence[Value], d: int = 0) -> Value:
     laid = [unsqueeze(b, node, as_value(b, v), d) for v in values]
     found: Value = cat(b, node, laid, d)
     return found
-
-
-@handles("aten.pad.default", "aten.constant_pad_nd.default")
-def pad(
-    b: Builder, node: Node, x: Value, amounts: Sequence[int], *rest: Any, value: float | None = None, **__: Any
-) -> Value:
-    numbers = [r for r in rest if isinstance(r, int | float)]
-    fill = value if value is not None else numbers[0] if numbers else 0
-    fill = int(fill) if x.dtype not in FLOATS else fill
-    if any(isinstance(r, str) and r != "constant" for r in rest) or min(amounts) < 0:
-        raise b.refuse("padding other than by a constant")
-    x = b.logical(replace(x, dims=resolved(x.dims), stored=resolved(x.stored)))
-    for k in range(len(amounts) // 2):
-        before, after = amounts[2 * k], amounts[2 * k + 1]
-        d = len(x.dims) - 1 - k
-        if before or after:
-            made = b.new_dim(("padded", k), size(x.dims[d]) + before + after)
-            dims = (*x.dims[:d], made, *x.dims[d + 1 :])
-            x = b.emit("pad", [x], dims, dims, dim=d, before=before, after=after, value=fill)
-    return x
 
 
 @handles("aten.copy.default", "aten.fill.Scalar", "aten.fill.Tensor", "aten.zero.default", constants=True)

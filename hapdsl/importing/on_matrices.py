@@ -130,6 +130,15 @@ def einsum(b: Builder, node: Node, spec: str, operands: Sequence[Value], **__: A
     return b.emit("einsum", values, tuple(dims), tuple(dims), spec=f"{left}->{right}")
 
 
+@handles("aten.bilinear.default")
+def bilinear(b: Builder, node: Node, x: Value, y: Value, w: Value, bias: Value | None = None) -> Value:
+    """x w[k] y for each k: first x with all of w [k, i, j], then the result with y."""
+    rows = "abcdefgh"[: len(x.dims) - 1]
+    half: Value = einsum(b, node, f"{rows}i,kij->{rows}kj", [x, w])
+    made: Value = einsum(b, node, f"{rows}kj,{rows}j->{rows}k", [half, y])
+    return made if bias is None else b.pointwise("add", [fresh(made), fresh(bias)])
+
+
 # -- lookups and norms -----------------------------------------------------------------------
 
 

@@ -311,6 +311,20 @@ def softmax(b: Builder, node: Node, x: Value, d: int, *_: Any, **__: Any) -> Val
     return b.emit("log_softmax" if "log" in str(node.target) else "softmax", [x], dims, x.stored)
 
 
+@handles("aten._weight_norm.default")
+def weight_norm(b: Builder, node: Node, v: Value, g: Value, dim: int = 0) -> Value:
+    """v in the length g: lengths are over all dims but one, or (dim -1) over all."""
+    v = fresh(v)
+    over = [d for d in range(len(v.dims)) if d != dim] if dim != -1 else None
+    square = b.emit("mul", [v, v], v.dims, v.stored, inner=True)
+    if over == []:  # a vector, each element by itself
+        lengths = b.emit("abs", [v], v.dims, v.stored, called="length")
+    else:
+        found = fresh(reduced(b, "sum", square, over, dim != -1))
+        lengths = b.emit("sqrt", [found], found.dims, found.stored, called="length")
+    return b.pointwise("mul", [v, fresh(b.pointwise("div", [fresh(g), lengths]))])
+
+
 # -- masks ---------------------------------------------------------------------------------
 
 

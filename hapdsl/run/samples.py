@@ -89,6 +89,8 @@ HINTS: dict[str, tuple[Hint, ...]] = {
     "embedding_grad": (Hint({"rows": 7}), Hint({"rows": 7, "padding": 2})),
     "embedding_bag_grad": (Hint({"rows": 7}),),
     "pick_grad": (Hint({"size": 7}, {"c": 7}),),
+    "gather_grad": (Hint({"size": 7}, {"c": 7}),),
+    "one_hot": (Hint({"classes": 7}, {"c": 7}),),
     "lower_triangle": (Hint({}, {"s": 5, "t": 5}),),
     "lower_triangle_grad": (Hint({"size": 5}, {"m": 10}),),
     "einsum": (
@@ -200,6 +202,9 @@ INTEGERS: dict[str, dict[str, str]] = {
     "embedding_grad": {"ids": "v"},
     "pick": {"index": "c"},
     "pick_grad": {"index": "c"},
+    "gather": {"index": "c"},
+    "gather_grad": {"index": "c"},
+    "one_hot": {"index": "c"},
     "embedding_bag": {"ids": "v"},
     "embedding_bag_grad": {"ids": "v"},
 }

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from hapdsl.run.context import Context
+from hapdsl.run.kernels.layout import check_rows
 from hapdsl.run.kernels.registry import kernel
 
 
@@ -72,3 +73,12 @@ def flip(ctx: Context, x: Tensor, *, dim: int) -> Tensor:
 @kernel
 def argmax(ctx: Context, x: Tensor, *, dim: int) -> Tensor:
     return x.argmax(dim)
+
+
+@kernel
+def one_hot(ctx: Context, index: Tensor, *, classes: int) -> Tensor:
+    """Raises HapError HAP704 for an index that is no class."""
+    check_rows(index, classes)
+    here = ctx.spans()[-1]
+    own = torch.arange(here.offset, here.offset + here.length, dtype=index.dtype, device=index.device)
+    return (index.unsqueeze(-1) == own).long()

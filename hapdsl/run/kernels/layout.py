@@ -91,6 +91,22 @@ def embedding_grad(ctx: Context, ids: Tensor, g: Tensor, *, rows: int, padding: 
 
 
 @kernel
+def gather(ctx: Context, x: Tensor, index: Tensor) -> Tensor:
+    shape = ctx.result_shape()
+    at, here = rows_here(index, ctx.span(0, x.dim() - 1))
+    found = x.expand(*shape[:-1], x.shape[-1]).gather(-1, at.expand(shape))
+    return torch.where(here, found, 0)
+
+
+@kernel
+def gather_grad(ctx: Context, index: Tensor, g: Tensor, *, size: int) -> Tensor:
+    shape = ctx.result_shape()
+    at, here = rows_here(index, ctx.spans()[-1])
+    full = (*shape[:-1], index.shape[-1])
+    return g.new_zeros(shape).scatter_add_(-1, at.expand(full), torch.where(here, g, 0).expand(full))
+
+
+@kernel
 def embedding_bag(ctx: Context, ids: Tensor, table: Tensor) -> Tensor:
     return embedding(ctx, ids, table).sum(-2)
 

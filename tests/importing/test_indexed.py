@@ -1,0 +1,79 @@
+"""Indexing by tensors, borders and reparametrized weights, beside torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hapdsl.importing import weights
+from hapdsl.importing.convert import import_module
+from hapdsl.lang.diagnostics import HapError
+from hapdsl.run.initial import initial
+from hapdsl.run.reference import Reference
+from tests.importing import indexed
+from tests.importing.helpers import bench_of, round_trip
+
+
+def test_elements_by_their_numbers():
+    torch.manual_seed(1)
+    batch = {"x": torch.randn(6, 4, 8), "at": torch.randint(4, (6, 3)), "one": torch.randint(4, (6,))}
+    example = "x : f32[batch = 6, 4, 8]; at : i64[batch, 3]; one : i64[batch]"
+    trip = round_trip(indexed.Indexed(), example, batch, lambda own, given: own(**given), distributed=False)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10 and trip.compared == 4
+
+
+class Picked(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 5)
+
+    def forward(self, x, at):
+        return self.fc(x).gather(1, at[:, :, None].expand(-1, -1, 5)).tanh().mean()
+
+
+def test_they_are_found_on_devices_that_have_a_part():
+    torch.manual_seed(1)
+    batch = {"x": torch.randn(6, 4, 8), "at": torch.randint(4, (6, 3))}
+    example = "x : f32[batch = 6, 4, 8]; at : i64[batch, 3]"
+    trip = round_trip(Picked(), example, batch, lambda own, given: own(**given))
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+
+
+def test_borders_and_weights_by_length():
+    torch.manual_seed(1)
+    batch = {"x": torch.randn(6, 8), "label": torch.randint(4, (6,))}
+    example = "x : f32[batch = 6, 8]; label : i64[batch]"
+    trip = round_trip(indexed.Bordered(), example, batch, lambda own, given: own(**given), distributed=False)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10 and trip.compared == 11
+
+
+def test_what_is_counted_from_the_end_goes_with_the_length():
+    torch.manual_seed(1)
+    module = indexed.FromTheEnd()
+    found = import_module(module, "x : f32[batch = 6, seq = 7, 8]")
+    graph = bench_of(found).graph(settings={"batch": 4, "seq": 12})
+    held = initial(graph, 0, None, given=weights.from_module(graph, module))
+    x = torch.randn(4, 12, 8)
+    assert graph.loss is not None
+    torch.testing.assert_close(Reference(graph, None).step({**held, "x": x}, 1)[graph.loss], module(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x, at: x[at, at], "several dims"),
+        (lambda x, at: x[:, torch.tensor([2, -1, 3])], "negative numbers"),
+        (lambda x, at: x.gather(1, at[:2, None]), "part of the rows"),
+        (lambda x, at: x[at > 1], "by a mask"),
+    ],
+)
+def test_what_stays_refused_says_another_way(function, words):
+    class Refused(torch.nn.Module):
+        def forward(self, x, at):
+            return function(x, at)
+
+    with pytest.raises(HapError) as stop:
+        import_module(Refused(), "x : f32[batch = 6, 8]; at : i64[batch]")
+    (found,) = stop.value.diagnostics
+    assert found.code == "HAP877" and words in found.message and found.help
+    assert found.span.file == __file__
