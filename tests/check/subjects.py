@@ -19,6 +19,7 @@ from hapdsl.lang.diagnostics import Report
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.run.reference import Reference
+from hapdsl.search.planner import plan
 from hapdsl.workbench import Workbench
 from tests.check.across import across
 from tests.check.random_programs import random_program
@@ -76,8 +77,6 @@ def written(path: Path) -> Subject:
 
 def synthesised(model: str) -> Subject:
     """What the planner makes of an MLP or of a transformer with layers, rolled. Only these need the search."""
-    from hapdsl.search.planner import plan
-
     bench = Workbench(REFERENCE)
     graph = bench.graph(model, SMALL[model])
     program = plan(graph, bench.cluster("box"), baselines=False, time_limit=20).program
@@ -150,3 +149,22 @@ def agrees(checked: Checked, subject: Subject) -> bool:
         old in held and any(v.tensor == new and v.placement == held[old].placement for v in made)
         for old, new in subject.graph.updates.items()
     )
+
+
+SIZES = {
+    **SMALL,
+    "rezero": {**SMALL["rezero"], "layers": 2},
+    "encoder": {"batch": 4, "d": 8, "heads": 2, "ffn": 6, "classes": 3},
+    "decoder": {"batch": 3, "seq": 4, "d": 8, "heads": 2, "ffn": 6, "vocab": 9},
+    "cnn": {"batch": 4, "channels": 3, "features": 4, "hidden": 5, "classes": 3},
+    "gpt": {**SMALL["gpt"], "layers": 4},
+}
+ONE = (("devices", 4),)
+TWO = (("nodes", 2), ("devices", 2))
+
+
+@cache
+def model(name: str) -> Subject:
+    graph = Workbench(PROGRAMS / "models" / f"{name}.hap").graph(name, SIZES[name])
+    empty = nodes.Program("none", name, (), None, ())
+    return subject(name, empty, graph)

@@ -11,50 +11,29 @@ import pytest
 import torch
 
 from hapdsl.check.expand import expand
-from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.cost.evaluate import evaluate
-from hapdsl.graph.program import Program
-from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.print import to_text
 from hapdsl.search.baselines import baselines
-from hapdsl.search.planner import plan as search
+from hapdsl.search.planner import plan
 from hapdsl.theory.placements import P, R, S
 from hapdsl.virtual import planned, positions, spread
 from hapdsl.workbench import Workbench
-from tests.programs.test_plans import WRITTEN, compare, plan
-from tests.search.test_planner import example
-from tests.texts import PROGRAM, PROGRAMS, TINY, program_in
+from tests.programs.helpers import WRITTEN, compare, reread, written
+from tests.search.planned import example
+from tests.texts import LAB, PROGRAM, PROGRAMS, TINY
 
 ONE_AXIS = [name for name in WRITTEN if name != "mesh"]
 SPEEDS = {1: [[1.0]] * 4, 2: [[3.0, 1.0]] * 4, 3: [[2.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.0, 1.0, 3.0], [5.0, 1.0, 0.1]]}
-
-LAB = """
-cluster lab {
-    device fast { compute = 3 GFLOP/s, memory = 1 GiB, bandwidth = 8 GB/s }
-    device slow { compute = 1 GFLOP/s, memory = 1 GiB, bandwidth = 8 GB/s }
-    node big   = 2 * fast over { bandwidth = 1 GB/s, latency = 1 us }
-    node mixed = 1 * fast, 1 * slow over { bandwidth = 1 GB/s, latency = 1 us }
-    network 1 * big virtual, 1 * mixed virtual over { bandwidth = 0.1 GB/s, latency = 10 us }
-}
-"""
-
-
-def reread(program: Program, graph: TrainingGraph) -> Program:
-    """The program as its text says it, proven."""
-    tree = program_in(to_text(write(program)))
-    checked = verify(tree, graph, program.layout.devices)
-    assert not list(checked.diagnostics), [d.message for d in checked.diagnostics]
-    return checked.program
 
 
 @pytest.mark.parametrize("inner", SPEEDS)
 @pytest.mark.parametrize("name", ONE_AXIS)
 def test_what_people_wrote_is_proven_when_expanded(name: str, inner: int) -> None:
-    found = plan(name)
+    found = written(name)
     made = expand(found.program, SPEEDS[inner])
     assert made.layout.mesh == (("nodes", 4), ("devices", inner))
-    reread(made, found.graph)
+    reread(made)
     # what nodes hold is what they held: the outer entry of every value was in the program
     before = {(v.tensor, v.placement[0]) for i in found.program.instructions for v in (*i.inputs, *i.outputs)}
     assert {(v.tensor, v.placement[0]) for i in made.instructions for v in (*i.inputs, *i.outputs)} == before
@@ -69,13 +48,13 @@ def test_what_people_wrote_is_proven_when_expanded(name: str, inner: int) -> Non
 
 @pytest.mark.parametrize("name", ONE_AXIS)
 def test_in_numbers_it_is_one_device(name: str) -> None:
-    found = plan(name)
-    compare(reread(expand(found.program, SPEEDS[3]), found.graph), found.graph, torch.float64, 1e-12, count=2)
+    found = written(name)
+    compare(reread(expand(found.program, SPEEDS[3])), found.graph, torch.float64, 1e-12, count=2)
 
 
 @pytest.mark.parametrize("name", ["mlp_data_parallel", "layer_data_parallel", "layer_zero"])
 def test_the_batch_is_cut_by_speed_within_each_node(name: str) -> None:
-    found = plan(name)
+    found = written(name)
     program = expand(found.program, SPEEDS[2])
     batch = found.graph.batch
     assert batch is not None
@@ -88,7 +67,7 @@ def test_the_batch_is_cut_by_speed_within_each_node(name: str) -> None:
 
 def test_gradients_are_scattered_within_and_reduced_across() -> None:
     """Plain data parallelism: three messages for all gradients together, a device's card carries each byte once."""
-    found = plan("mlp_data_parallel")
+    found = written("mlp_data_parallel")
     program = expand(found.program, SPEEDS[2])
     messages = [(i.op, i.axis, [v.tensor for v in i.inputs]) for i in program.instructions if i.is_collective]
     gradients = ["w1.grad", "b1.grad", "w2.grad"]
@@ -97,7 +76,7 @@ def test_gradients_are_scattered_within_and_reduced_across() -> None:
 
 def test_tensor_parallelism_keeps_its_pieces_across_nodes() -> None:
     """Megatron over nodes: activations travel in the pieces of the batch, gradients of weights only within nodes."""
-    found = plan("mlp_megatron")
+    found = written("mlp_megatron")
     program = expand(found.program, SPEEDS[2])
     across = [i for i in program.instructions if i.is_collective and i.axis == 0]
     assert [(i.op, [str(v) for v in i.inputs]) for i in across] == [("all_reduce", ["z@(P, S(0))"])]
@@ -108,9 +87,9 @@ def test_tensor_parallelism_keeps_its_pieces_across_nodes() -> None:
 @pytest.mark.parametrize("speeds", [[[1.0]] * 3, [[1.0, 1.0]] * 3 + [[1.0]], [[]] * 4])
 def test_speeds_that_don_t_fit(speeds: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="speeds"):
-        expand(plan("mlp_zero").program, speeds)
+        expand(written("mlp_zero").program, speeds)
     with pytest.raises(ValueError, match="one axis"):
-        expand(expand(plan("mlp_zero").program, SPEEDS[2]), [[1.0]] * 8)
+        expand(expand(written("mlp_zero").program, SPEEDS[2]), [[1.0]] * 8)
 
 
 # -- on clusters --------------------------------------------------------------------------
@@ -171,10 +150,10 @@ def test_what_nodes_look_like_from_outside(tmp_path: Path) -> None:
 def test_plans_over_nodes_expand_and_are_no_faster_than_their_bounds(model: str, tmp_path: Path) -> None:
     graph = example(model)
     cluster = bench(tmp_path).cluster("lab")
-    found = search(graph, cluster.outer())
+    found = plan(graph, cluster.outer())
     made = planned(found, cluster)
     assert made.program.layout.mesh == (("nodes", 2), ("devices", 2))
-    reread(made.program, graph)
+    reread(made.program)
     assert made.cost_s >= made.bound_s > 0
     for name, candidate in made.baselines.items():
         if candidate is not None:
@@ -204,8 +183,8 @@ def test_messages_within_decide_between_plans(tmp_path: Path) -> None:
     """Where a node's own links are slow, the plan that knows is the better one."""
     slow = LAB.replace("over { bandwidth = 1 GB/s, latency = 1 us }", "over { bandwidth = 0.02 GB/s, latency = 1 us }")
     cluster = Workbench("lab.hap", slow).cluster("lab")
-    blind = planned(search(example("mlp"), replace(cluster.outer(), within=None), baselines=False), cluster)
-    knowing = planned(search(example("mlp"), cluster.outer(), baselines=False), cluster)
+    blind = planned(plan(example("mlp"), replace(cluster.outer(), within=None), baselines=False), cluster)
+    knowing = planned(plan(example("mlp"), cluster.outer(), baselines=False), cluster)
     assert knowing.cost_s < blind.cost_s * 0.99
 
 
@@ -231,7 +210,7 @@ def test_what_is_gathered_across_nodes_at_the_end_is_whole_within_them(tmp_path:
     """Updates in pieces: the last message leaves new parameters in pieces of a node, which is then made whole."""
     made = bench(tmp_path, SCATTERED)
     checked, _, _ = made.cost(made.program())
-    reread(checked.program, checked.program.graph)
+    reread(checked.program)
     last = checked.program.instructions[-1]
     assert (last.op, last.axis, {str(v) for v in last.outputs}) == ("all_gather", 1, {"w1.new@(R, R)", "w2.new@(R, R)"})
     compare(checked.program, checked.program.graph, torch.float64, 1e-12)
@@ -239,7 +218,7 @@ def test_what_is_gathered_across_nodes_at_the_end_is_whole_within_them(tmp_path:
 
 def test_every_rule_has_its_use() -> None:
     """What a call's operands need within a node: pieces of the batch, sums passed on, or all of it on every device."""
-    program = expand(plan("layer_megatron").program, SPEEDS[2])
+    program = expand(written("layer_megatron").program, SPEEDS[2])
     used = {p for i in program.instructions if i.is_compute for v in i.outputs for p in v.placement[1:]}
     assert used == {R, P, S(0)}
 
@@ -253,4 +232,4 @@ def test_baselines_over_nodes_are_proven_when_expanded(model: str, tmp_path: Pat
     assert sum(c is not None for c in found.values()) >= 3
     for candidate in found.values():
         if candidate is not None:
-            reread(expand(candidate.program, [[1.0, 1.0], [3.0, 1.0]]), graph)
+            reread(expand(candidate.program, [[1.0, 1.0], [3.0, 1.0]]))

@@ -80,9 +80,8 @@ def trusting(subject: Subject, tree: nodes.Program, monkeypatch: pytest.MonkeyPa
         checked = verify(tree, subject.graph, None)
         if not checked.program.instructions:
             return False
-        child = (
-            os.fork()
-        )  # a false program may fail in any way at all; torch's kernels write past tensors of a wrong shape
+        # A false program may fail in any way at all: torch's kernels write past tensors of a wrong shape.
+        child = os.fork()
         if child == 0:
             with suppress(Exception):
                 os._exit(0 if agrees(checked, subject) else 1)

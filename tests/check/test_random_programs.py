@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -17,28 +16,11 @@ from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.workbench import Workbench
 from tests.check.random_programs import random_program
-from tests.check.subjects import SMALL, Subject, agrees, subject
+from tests.check.subjects import ONE, SIZES, TWO, agrees, model
 from tests.texts import PROGRAMS
 
 MODELS = PROGRAMS / "models"
-SIZES = {
-    **SMALL,
-    "rezero": {**SMALL["rezero"], "layers": 2},
-    "encoder": {"batch": 4, "d": 8, "heads": 2, "ffn": 6, "classes": 3},
-    "decoder": {"batch": 3, "seq": 4, "d": 8, "heads": 2, "ffn": 6, "vocab": 9},
-    "cnn": {"batch": 4, "channels": 3, "features": 4, "hidden": 5, "classes": 3},
-    "gpt": {**SMALL["gpt"], "layers": 4},
-}
-ONE = (("devices", 4),)
-TWO = (("nodes", 2), ("devices", 2))
 ALONE = (("devices", 1),)
-
-
-@cache
-def model(name: str) -> Subject:
-    graph = Workbench(MODELS / f"{name}.hap").graph(name, SIZES[name])
-    empty = nodes.Program("none", name, (), None, ())
-    return subject(name, empty, graph)
 
 
 def instructions(program: Program) -> list[tuple[str, tuple[Value, ...], tuple[Value, ...], str | None, str]]:

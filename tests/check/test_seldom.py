@@ -11,8 +11,6 @@ from hapdsl.check.facts import Known
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.cost.basis import basis
-from hapdsl.cost.evaluate import evaluate, stages_of
-from hapdsl.graph.program import Layout, Program
 from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
 from hapdsl.live import Live
@@ -117,15 +115,6 @@ def test_behind_the_last_turn_there_is_no_next() -> None:
 
 
 # -- costs ---------------------------------------------------------------------------------
-
-
-def test_an_empty_program_costs_nothing() -> None:
-    bench = Workbench("t.hap", TINY)
-    graph, made = bench.graph("tiny"), bench.cluster("pair")
-    cost = evaluate(Program("none", graph, Layout((("devices", 2),)), []), made)
-    assert (cost.sync_s, cost.overlap_s, cost.stages, stages_of([])) == (0, 0, [], [])
-    assert cost.memory.holders(0) == [] and cost.memory.peak_instruction(1) == -1
-    assert cost.memory_bytes.tolist() == [0, 0]
 
 
 def test_what_of_a_price_was_measured() -> None:

@@ -14,8 +14,7 @@ from hapdsl.check.write import write
 from hapdsl.lang import nodes
 from hapdsl.lang.print import to_text
 from tests.check.random_programs import random_program
-from tests.check.subjects import agrees
-from tests.check.test_random_programs import ONE, TWO, model
+from tests.check.subjects import ONE, TWO, agrees, model
 from tests.texts import program_in
 
 

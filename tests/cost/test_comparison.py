@@ -13,7 +13,7 @@ from hapdsl.cost.pricing import Pricer
 from hapdsl.search.baselines import baselines
 from hapdsl.virtual import spread
 from hapdsl.workbench import Workbench
-from tests.search.test_planner import example
+from tests.search.planned import example
 from tests.texts import LAB
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.graph.vision_models import attend, norm
-
-Tensors = dict[str, Tensor]
-# torch's version, small settings, bounds of the integer inputs
-Example = tuple[Callable[[Tensors], Tensor], dict[str, Any], dict[str, int]]
+from tests.graph.parts import Example, Tensors, norm, per_head
+from tests.graph.vision_models import attend
 
 
 def feed_forward(x: Tensor, t: Tensors, at: str) -> Tensor:
@@ -39,7 +35,7 @@ def bert(t: Tensors) -> Tensor:
     x = embedded(t)
     for turn in range(2):
         at = f"layer.{turn}.encoder."
-        x = bert_encoder(x, t, at, lambda r, f=at + "feed_forward.": feed_forward(r, t, f))  # type: ignore[misc]
+        x = bert_encoder(x, t, at, lambda r, f=at + "feed_forward.": feed_forward(r, t, f))
     return masked_loss(x, t)
 
 
@@ -64,14 +60,9 @@ def bert_moe(t: Tensors) -> Tensor:
     x = embedded(t)
     for turn in range(2):
         dense, sparse = f"pair.{turn}.encoder.", f"pair.{turn}.sparse_encoder."
-        h = bert_encoder(x, t, dense, lambda r, f=dense + "feed_forward.": feed_forward(r, t, f))  # type: ignore[misc]
-        x = bert_encoder(h, t, sparse, lambda r, f=sparse + "mixture.": mixture(r, t, f, 2))  # type: ignore[misc]
+        h = bert_encoder(x, t, dense, lambda r, f=dense + "feed_forward.": feed_forward(r, t, f))
+        x = bert_encoder(h, t, sparse, lambda r, f=sparse + "mixture.": mixture(r, t, f, 2))
     return masked_loss(x, t)
-
-
-def per_head(x: Tensor, w: Tensor) -> Tensor:
-    """[b, s, d] by [d, h, e] -> [b, h, s, e]."""
-    return (x @ w.flatten(1)).unflatten(-1, w.shape[1:]).transpose(1, 2)
 
 
 def causal(q: Tensor, k: Tensor, v: Tensor, wo: Tensor) -> Tensor:

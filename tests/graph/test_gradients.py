@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hapdsl.run.reference import Reference
 from hapdsl.theory.library import standard
 from tests.graph.cases import Case, Shape, case
 from tests.graph.helpers import gradient, graph_of, same, step, values
@@ -359,8 +360,6 @@ def test_dropout_keeps_one_mask_in_both_directions(op: str, shape: str) -> None:
 
 
 def test_cast_rounds_forward_and_returns_the_gradient_in_the_operands_dtype() -> None:
-    from hapdsl.run.reference import Reference
-
     graph = graph_of(
         """model m() { param a : f64[5]
         h = cast(a, to = f32)

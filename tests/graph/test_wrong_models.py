@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,9 +164,6 @@ def test_too_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_code_of_models_is_provoked() -> None:
     """The codes that elaboration and autodiff name in their sources, less those that the parser forestalls."""
-    import re
-    from pathlib import Path
-
     folder = Path(elaborate.__file__).parent
     raised = set(
         re.findall(r'error\("(HAP2\d\d)"', "".join(p.read_text(encoding="utf-8") for p in folder.glob("*.py")))

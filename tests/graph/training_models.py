@@ -9,16 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Tensors = dict[str, Tensor]
-
-
-def norm(x: Tensor, t: Tensors, name: str) -> Tensor:
-    return F.layer_norm(x, x.shape[-1:], t[f"{name}.weight"], t[f"{name}.bias"])
-
-
-def by_head(x: Tensor, w: Tensor) -> Tensor:
-    """[b, s, d] by [d, h, e] -> [b, h, s, e]."""
-    return (x @ w.flatten(1)).unflatten(-1, w.shape[1:]).transpose(1, 2)
+from tests.graph.parts import Tensors, norm, per_head
 
 
 def lora(t: Tensors, strength: float = 2.0) -> Tensor:
@@ -32,7 +23,7 @@ def lora(t: Tensors, strength: float = 2.0) -> Tensor:
             return t[f"{at}{which}.w"] + strength / a.shape[1] * (a @ b.flatten(1)).unflatten(-1, b.shape[1:])
 
         n = norm(x, t, f"{at}ln1")
-        q, k, v = (by_head(n, w) for w in (merged("query"), t[f"{at}wk"], merged("value")))
+        q, k, v = (per_head(n, w) for w in (merged("query"), t[f"{at}wk"], merged("value")))
         c = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         r = x + c.transpose(1, 2).flatten(2) @ t[f"{at}wo"].flatten(0, 1)
         x = r + F.gelu(norm(r, t, f"{at}ln2") @ t[f"{at}w1"]) @ t[f"{at}w2"]
@@ -46,7 +37,7 @@ def accumulate(t: Tensors) -> Tensor:
     for turn in range(2):
         at = f"layer.{turn}.block."
         n = norm(x, t, f"{at}ln1")
-        c = F.scaled_dot_product_attention(*(by_head(n, t[at + w]) for w in ("wq", "wk", "wv")))
+        c = F.scaled_dot_product_attention(*(per_head(n, t[at + w]) for w in ("wq", "wk", "wv")))
         r = x + c.transpose(1, 2).flatten(2) @ t[f"{at}wo"].flatten(0, 1)
         x = r + F.gelu(norm(r, t, f"{at}ln2") @ t[f"{at}w1"]) @ t[f"{at}w2"]
     return F.cross_entropy((x @ t["head"]).flatten(0, 1), t["target"].flatten(), ignore_index=-100)
@@ -63,7 +54,7 @@ def mixed(t: Tensors) -> Tensor:
     for turn in range(2):
         at = f"layer.{turn}.block."
         n = wide_norm(x, f"{at}ln1")
-        q, k, v = (by_head(n, t[at + w]) for w in ("wq", "wk", "wv"))
+        q, k, v = (per_head(n, t[at + w]) for w in ("wq", "wk", "wv"))
         c = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         r = x + c.transpose(1, 2).flatten(2) @ t[f"{at}wo"].flatten(0, 1)
         x = r + F.gelu(wide_norm(r, f"{at}ln2") @ t[f"{at}w1"]) @ t[f"{at}w2"]

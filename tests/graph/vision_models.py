@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Tensors = dict[str, Tensor]
-# torch's version, small settings, bounds of the integer inputs
-Example = tuple[Callable[[Tensors], Tensor], dict[str, Any], dict[str, int]]
+from tests.graph.parts import Example, Tensors, norm
 
 
 def dense(x: Tensor, t: Tensors, at: str) -> Tensor:
@@ -44,10 +39,6 @@ def vit(t: Tensors) -> Tensor:
         g = F.gelu(norm(x, t, at + "norm2") @ t[f + "w1"] + t[f + "b1"])
         x = x + g @ t[f + "w2"] + t[f + "b2"]
     return F.cross_entropy(norm(x, t, "norm")[:, 0] @ t["head"] + t["bias"], t["label"])
-
-
-def norm(x: Tensor, t: Tensors, at: str) -> Tensor:
-    return F.layer_norm(x, x.shape[-1:], t[f"{at}.weight"], t[f"{at}.bias"])
 
 
 def attend(x: Tensor, t: Tensors, at: str) -> Tensor:

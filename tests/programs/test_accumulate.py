@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from functools import cache
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
-from hapdsl.cluster import build as build_cluster
+from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Layout, Program
 from hapdsl.graph.training import TrainingGraph
@@ -64,7 +65,7 @@ def test_turns_add_up_to_the_whole_batch_of_torch() -> None:
     leaves = {t.name: held[t.name].clone().requires_grad_() for t in graph().of_kind("param")}
     loss = ORACLE({**held, **inputs, **leaves, "step": held["step"].clone()})
     loss.backward()
-    norm = torch.sqrt(sum((leaf.grad**2).sum() for leaf in leaves.values() if leaf.grad is not None))  # type: ignore[arg-type]
+    norm = torch.sqrt(sum((leaf.grad**2).sum() for leaf in leaves.values() if leaf.grad is not None))
     for turns, mesh, seed in ((2, ONE, 0), (3, ONE, 1), (6, TWO, 2)):
         made = run(random_program(graph(turns), mesh, seed), steps=1)
         same(made["loss"], loss, "loss")
@@ -173,7 +174,7 @@ def small(text: str) -> Program:
     return checked.program
 
 
-def machines():  # type: ignore[no-untyped-def]
+def machines() -> Cluster:
     return cluster_in(SMALL)
 
 
@@ -199,8 +200,6 @@ def test_seconds_by_hand() -> None:
 
 def _as_one_turn(program: Program) -> Program:
     """The same lines over a graph that says they are done once."""
-    import dataclasses
-
     return dataclasses.replace(program, graph=dataclasses.replace(program.graph, turns=1))
 
 
@@ -223,7 +222,7 @@ def test_more_turns_hold_less() -> None:
     def peak(turns: int) -> int:
         made = graph_of(SMALL.split("cluster")[0], batch=240, k=turns)
         program = random_program(made, (("devices", 1),), 0, odd=False)
-        return int(evaluate(program, build_cluster(parse(SMALL.replace("2 * a", "1 * a")).items[1])).memory_bytes[0])  # type: ignore[arg-type]
+        return int(evaluate(program, cluster_in(SMALL.replace("2 * a", "1 * a"))).memory_bytes[0])
 
     assert peak(1) > peak(4) > peak(24)
 

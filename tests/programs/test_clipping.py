@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import pytest
 import torch
@@ -11,15 +10,16 @@ from torch import Tensor
 
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
-from hapdsl.graph.program import Instruction, Layout, Program, Value
-from hapdsl.graph.training import LOADED, TrainingGraph
-from hapdsl.lang.parse import parse
+from hapdsl.graph.program import Program, Value
+from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.print import to_text
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.theory.placements import P, R
 from tests.check.random_programs import random_program
 from tests.graph.helpers import graph_of, same
+from tests.programs.helpers import replicated
+from tests.texts import program_in
 
 MODEL = """
 def layer(x, d) {
@@ -114,34 +114,11 @@ def test_equal_turns_are_printed_once() -> None:
         made = graph_of(text, turns=turns)
         program = replicated(made)
         written = to_text(write(program))
-        checked = verify(parse(written).items[0], made, 2)  # type: ignore[arg-type]
+        checked = verify(program_in(written), made, 2)
         assert checked.ok, [d.message for d in checked.diagnostics.errors]
         assert _compute(checked.program) == _compute(program)
         texts[turns] = re.sub(r"0\.\.\d|fingerprint.*", "", written[written.index("    update {") :])
     assert "squares.turn" in texts[3] and texts[3] == texts[5]
-
-
-def replicated(made: TrainingGraph) -> Program:
-    """Everything on every device."""
-
-    def whole(names: Iterable[str]) -> tuple[Value, ...]:
-        return tuple(Value(n, (R,)) for n in names)
-
-    lines, have = [], set()
-    for node in made.nodes:
-        for name in node.inputs:
-            if name not in made.producer and name not in have:
-                have.add(name)
-                own = (
-                    node.repeat
-                    if node.repeat and name.startswith(f"{node.repeat[-1][0]}.{node.repeat[-1][1]}.")
-                    else ()
-                )
-                lines.append(Instruction(LOADED[made.tensors[name].kind], (), whole([name]), node.section, repeat=own))
-        lines.append(
-            Instruction(node.op, whole(node.inputs), whole(node.outputs), node.section, node, repeat=node.repeat)
-        )
-    return Program("whole", made, Layout((("devices", 2),), {}), lines)
 
 
 def _compute(program: Program) -> list[tuple[str, tuple[Value, ...], tuple[Value, ...]]]:

@@ -7,7 +7,6 @@ Units come in fives, so that shares in the ratio of the speeds exist.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -15,67 +14,31 @@ import pytest
 import torch
 
 from hapdsl.check.verify import verify
-from hapdsl.check.write import write
-from hapdsl.cluster import Cluster
-from hapdsl.graph.program import Instruction, Program
+from hapdsl.graph.program import Instruction
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.lang.print import to_text
 from hapdsl.run.validate import random_layout
 from hapdsl.search.complete import complete
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
-from hapdsl.theory.instance import Instance
-from hapdsl.theory.rules import Rule, rules
 from hapdsl.workbench import Workbench
 from tests.check.random_programs import random_program
 from tests.graph.helpers import example
-from tests.programs.test_plans import compare
-from tests.texts import PROGRAMS, cluster_in, program_in
-
-THREE = """
-cluster three {{
-    device quick {{ compute = 9 GFLOP/s, memory = 2 GiB, bandwidth = 80 GB/s }}
-    device slow  {{ compute = 3 GFLOP/s, memory = 2 GiB, bandwidth = 30 GB/s }}
-    node host = 1 * quick, 2 * slow over {{ bandwidth = {bandwidth}, latency = 0 us }}
-}}"""
-WIDE = {"batch": 1, "seq": 10, "d": 60, "heads": 5, "ffn": 250, "vocab": 300, "layers": 2}
-DEEP = {"batch": 5, "seq": 16, "d": 20, "heads": 5, "ffn": 500, "vocab": 25, "experts": 5}
-MODELS: dict[str, tuple[dict[str, int], str]] = {
-    "bert": ({"batch": 10, "seq": 6, "d": 20, "heads": 5, "ffn": 30, "vocab": 25, "layers": 1}, "10 GB/s"),
-    "bert_moe": ({**DEEP, "layers": 2}, "0.3 GB/s"),
-    "gpt2": (WIDE, "10 GB/s"),
-    "llama": ({**WIDE, "d": 80, "heads": 10, "kv": 5, "layers": 1}, "10 GB/s"),
-    "mixtral": ({**DEEP, "heads": 10, "kv": 5, "layers": 1}, "0.3 GB/s"),
-}
-
-
-def three(bandwidth: str) -> Cluster:
-    return cluster_in(THREE.format(bandwidth=bandwidth))
+from tests.programs.helpers import compare, falls_without, placed, reread, shares, three
+from tests.programs.sizes import LANGUAGE
+from tests.texts import PROGRAMS, program_in
 
 
 @cache
 def graph(name: str) -> TrainingGraph:
-    return example(name, **MODELS[name][0])
+    return example(name, **LANGUAGE[name][0])
 
 
 @cache
 def planned(name: str) -> Plan:
-    return plan(graph(name), three(MODELS[name][1]), gap=0.05, baselines=False)
+    return plan(graph(name), three(LANGUAGE[name][1]), gap=0.05, baselines=False)
 
 
-def reread(program: Program) -> Program:
-    """Written as text, read again and proven."""
-    tree = program_in(to_text(write(program)))
-    checked = verify(tree, program.graph, program.layout.devices)
-    assert checked.ok and not checked.sketch, [d.message for d in checked.diagnostics]
-    return checked.program
-
-
-def shares(found: Plan, cls: str) -> list[int]:
-    return [int(n) for n in found.program.layout.shares[cls][(0,)]]
-
-
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LANGUAGE)
 def test_planned_proven_and_equal_to_one_device(name: str) -> None:
     """Loss, every gradient and every update over three steps."""
     found = planned(name)
@@ -84,7 +47,7 @@ def test_planned_proven_and_equal_to_one_device(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LANGUAGE)
 def test_the_same_lines_under_other_shares(name: str, seed: int) -> None:
     """A device without work in every class, another one in each."""
     program = planned(name).program
@@ -96,7 +59,7 @@ def test_the_same_lines_under_other_shares(name: str, seed: int) -> None:
 SMALL = {"batch": 3, "seq": 4, "d": 8, "heads": 4, "ffn": 6, "vocab": 9, "layers": 2}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LANGUAGE)
 def test_any_rule_of_any_call(name: str) -> None:
     """Programs at random, on one axis and on two: what the search never picks runs as well."""
     more = {"kv": 2} if name in ("llama", "mixtral") else {}
@@ -113,11 +76,6 @@ def calls(name: str, op: str, reads: str = "") -> list[Instruction]:
     """The calls of an operator, or those that read a tensor whose name ends so."""
     found = [i for i in planned(name).program.instructions if i.op == op and i.node is not None]
     return [i for i in found if any(v.tensor.endswith(reads) for v in i.inputs)]
-
-
-def placed(instruction: Instruction) -> str:
-    left, right = (", ".join(str(v.placement[0]) for v in side) for side in (instruction.inputs, instruction.outputs))
-    return f"{left} -> {right}"
 
 
 def test_batch() -> None:
@@ -176,25 +134,6 @@ def test_experts(name: str, part: str) -> None:
     assert own and not own & reduced  # what an expert learns stays with it
 
 
-def falls_without(
-    found: Plan, fresh: Callable[[], TrainingGraph], op: str, rule: str, patch: pytest.MonkeyPatch
-) -> bool:
-    """Is the plan's text refused by a theory that lacks one rule of one operator?"""
-    text = to_text(write(found.program))
-
-    def fewer(instance: Instance) -> tuple[Rule, ...]:
-        return tuple(r for r in rules(instance) if instance.decl.name != op or said(r) != rule)
-
-    patch.setattr("hapdsl.graph.training.rules", fewer)
-    tree = program_in(text)
-    errors = verify(tree, fresh(), found.program.layout.devices).diagnostics.errors
-    return bool(errors) and all(op in d.message or op in str(d.help) for d in errors[:1])
-
-
-def said(rule: Rule) -> str:
-    return " -> ".join(", ".join(map(str, side)) for side in (rule.inputs, rule.outputs))
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "op", "rule"),
     [
@@ -211,7 +150,7 @@ def test_each_kind_stands_on_its_rule(
     kind: str, name: str, op: str, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the tests above find would not be found if the theory lacked the rule."""
-    assert falls_without(planned(name), lambda: example(name, **MODELS[name][0]), op, rule, monkeypatch), kind
+    assert falls_without(planned(name), lambda: example(name, **LANGUAGE[name][0]), op, rule, monkeypatch), kind
 
 
 PADDED = """

@@ -13,7 +13,6 @@ from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.graph.program import Layout, Program
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
@@ -21,7 +20,7 @@ from hapdsl.search.planner import plan
 from tests.check.random_programs import random_program
 from tests.graph.helpers import example, graph_of, same
 from tests.graph.training_models import TRAINING
-from tests.texts import cluster_in
+from tests.texts import cluster_in, program_in
 
 ORACLE, SETTINGS, _ = TRAINING["lora"]
 STEPS = 3
@@ -110,7 +109,7 @@ def test_a_plan_equals_torch() -> None:
     cluster = cluster_in(CLUSTER)
     shares = {name: np.array(Layout.even(cls.units, 3)) for name, cls in graph().classes.items()}
     found = plan(graph(), cluster, gap=0.9, baselines=False, fixed=shares)
-    checked = verify(parse(to_text(write(found.program))).items[0], graph(), len(cluster))  # type: ignore[arg-type]
+    checked = verify(program_in(to_text(write(found.program))), graph(), len(cluster))
     assert checked.ok and not checked.sketch
     agrees(checked.program)
     states = [v.tensor for i in found.program.instructions if i.op == "state" for v in i.outputs]

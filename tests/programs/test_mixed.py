@@ -25,8 +25,7 @@ from hapdsl.theory.placements import R, S
 from tests.check.random_programs import random_program
 from tests.graph.helpers import example, graph_of, same
 from tests.graph.training_models import TRAINING
-from tests.run.helpers import graph_of as plain_graph
-from tests.run.helpers import mover
+from tests.run.helpers import inputs_of, mover
 from tests.texts import cluster_in, program_in
 
 NET = """
@@ -307,8 +306,8 @@ def test_sums_are_rounded_as_torch_rounds_them() -> None:
 
 
 @pytest.mark.parametrize("path", [[(S(0),), (R,)], [(S(0),), (S(1),)]], ids=["all_gather", "all_to_all"])
-def test_what_is_gathered_is_the_same_on_all_devices(path: list[tuple[S, ...]]) -> None:  # type: ignore[valid-type]
-    graph = plain_graph([(5, 4)], ["f32"])
+def test_what_is_gathered_is_the_same_on_all_devices(path: list[tuple[S, ...]]) -> None:
+    graph = inputs_of([(5, 4)], ["f32"])
     layout = Layout((("devices", 2),), {"x0.0": {(0,): np.array([3, 2])}, "x0.1": {(0,): np.array([1, 3])}})
     program = mover(graph, layout, [[p] for p in path])
     program.instructions[-1] = dataclasses.replace(program.instructions[-1], dtype="bf16")

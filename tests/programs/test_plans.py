@@ -7,62 +7,22 @@ graph on one device; and once more with other shares, an empty one among them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from hapdsl.check.verify import Checked, verify
+from hapdsl.check.verify import verify
 from hapdsl.check.write import write
-from hapdsl.cluster import Cluster
-from hapdsl.cluster import build as build_cluster
 from hapdsl.cost.evaluate import evaluate
-from hapdsl.graph.build import build, operators
 from hapdsl.graph.program import Instruction, Program
-from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
-from hapdsl.lang.load import load
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
-from hapdsl.run.initial import initial, random_inputs
-from hapdsl.run.inprocess import InProcess, gather
-from hapdsl.run.reference import Reference, advance
-from tests.texts import PROGRAMS
+from tests.programs.helpers import FOLDER, WRITTEN, compare, of_params, written
 
-FOLDER = PROGRAMS / "plans"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.hap"))  # a synthesised one lies there too
-WRITTEN = sorted(
-    {f"{model}_{idea}" for model in ("mlp", "layer") for idea in ("data_parallel", "zero", "megatron", "sfb")}
-    | {"mesh"}
-)
-
-
-@dataclass(frozen=True)
-class Plan:
-    text: str
-    tree: nodes.Program
-    graph: TrainingGraph
-    cluster: Cluster
-    checked: Checked
-
-    @property
-    def program(self) -> Program:
-        return self.checked.program
-
-
-@cache
-def plan(name: str) -> Plan:
-    path = FOLDER / f"{name}.hap"
-    bundle = load(path)
-    (tree,) = bundle.programs.values()
-    args = {a.name or "": a.value.value for a in tree.args if isinstance(a.value, nodes.Number)}
-    graph = build(bundle.models[tree.model], bundle.defs, operators(bundle.ops), args)
-    assert tree.cluster is not None
-    cluster = build_cluster(bundle.clusters[tree.cluster])
-    return Plan(path.read_text(encoding="utf-8"), tree, graph, cluster, verify(tree, graph, len(cluster)))
 
 
 def test_all_of_them() -> None:
@@ -71,7 +31,7 @@ def test_all_of_them() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_accepted_and_complete(name: str) -> None:
-    found = plan(name)
+    found = written(name)
     assert not list(found.checked.diagnostics)
     assert found.checked.ok and not found.checked.sketch
     used = {t for s in write(found.program).body if isinstance(s, nodes.Shares) for t in [s.cls]}
@@ -81,14 +41,14 @@ def test_accepted_and_complete(name: str) -> None:
 @pytest.mark.parametrize("name", WRITTEN)
 def test_explained(name: str) -> None:
     """A header that says more than the name; the cluster of the demo."""
-    assert plan(name).tree.name == name and plan(name).tree.cluster == "digits"
-    header = plan(name).text.split("\nimport")[0].splitlines()
+    assert written(name).tree.name == name and written(name).tree.cluster == "digits"
+    header = written(name).text.split("\nimport")[0].splitlines()
     assert len(header) >= 4 and all(line.startswith("#") for line in header if line)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_printed_back(name: str) -> None:
-    found = plan(name)
+    found = written(name)
     assert to_text(parse(found.text)) == found.text
     for unroll in (False, True):
         tree = write(found.program, unroll)
@@ -113,7 +73,7 @@ def signature(program: Program) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_costed(name: str) -> None:
-    found = plan(name)
+    found = written(name)
     cost = evaluate(found.program, found.cluster)
     assert 0 < cost.overlap_s <= cost.sync_s * (1 + 1e-9) < 1
     assert cost.fits
@@ -122,7 +82,7 @@ def test_costed(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in WRITTEN if n != "mesh"])
 def test_shares_are_uneven(name: str) -> None:
     """Shares follow the speeds 4:2:1:1 as closely as whole units allow."""
-    program = plan(name).program
+    program = written(name).program
     values = {v for i in program.instructions for v in (*i.inputs, *i.outputs)}
     cut = [program.local_bytes(v) for v in values if v.placement[0].kind == "S"]
     assert len(program.layout.mesh) == 1 and len(cut) > 3
@@ -140,10 +100,6 @@ def reduced(program: Program) -> set[str]:
     return {v.tensor for i in reductions for v in i.outputs}
 
 
-def of_params(graph: TrainingGraph) -> set[str]:
-    return {graph.resolve(f"{t.name}.grad") for t in graph.of_kind("param")}
-
-
 def held(program: Program) -> dict[str, str]:
     """How parameters and state are held."""
     loads = [i for i in program.instructions if i.op in ("param", "state")]
@@ -152,8 +108,8 @@ def held(program: Program) -> dict[str, str]:
 
 @pytest.mark.parametrize("model", ["mlp", "layer"])
 def test_each_is_what_it_says(model: str) -> None:
-    plans = {idea: plan(f"{model}_{idea}").program for idea in ("data_parallel", "zero", "megatron", "sfb")}
-    graph = plan(f"{model}_zero").graph
+    plans = {idea: written(f"{model}_{idea}").program for idea in ("data_parallel", "zero", "megatron", "sfb")}
+    graph = written(f"{model}_zero").graph
     gradients = of_params(graph)
     # data parallel: one message, all gradients, everything held whole
     assert collectives(plans["data_parallel"]) == {"all_reduce": 1}
@@ -175,7 +131,7 @@ def test_each_is_what_it_says(model: str) -> None:
 
 
 def test_the_mesh_moves_each_tensor_along_one_axis() -> None:
-    program = plan("mesh").program
+    program = written("mesh").program
     assert program.layout.mesh == (("nodes", 2), ("devices", 2))
     messages = [i for i in program.instructions if i.is_collective]
     assert [(i.axis, [v.tensor for v in i.inputs]) for i in messages] == [
@@ -185,41 +141,15 @@ def test_the_mesh_moves_each_tensor_along_one_axis() -> None:
     assert program.layout.groups(0) == [[0, 2], [1, 3]] and program.layout.groups(1) == [[0, 1], [2, 3]]
 
 
-def compare(program: Program, graph: TrainingGraph, dtype: torch.dtype, tolerance: float, count: int = 3) -> None:
-    """Each step's loss, every gradient and every updated parameter and state, against one device."""
-    tensors = {**initial(graph, 3, torch.float64), **random_inputs(graph, 5)}
-    tensors = {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
-    alone = Reference(graph, dtype)
-    together = InProcess(program, dtype, keep_all=True)
-    together.load(tensors)
-    now: dict[str, Tensor] = dict(tensors)
-    wanted = {graph.loss, *of_params(graph), *graph.updates.values()}
-    for number in range(1, count + 1):
-        expected = alone.step(now, number)
-        made = together.step(now, number)
-        assert wanted <= {v.tensor for v in made}
-        for tensor in sorted({v.tensor for v in made} & set(expected)):
-            ours, theirs = gather(program, made, tensor, tolerance), expected[tensor]
-            assert ours.dtype == theirs.dtype
-            assert torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance), (
-                number,
-                tensor,
-                (ours - theirs).abs().max(),
-            )
-        now = advance(graph, now, expected)
-    for old in graph.updates:  # what the devices hold now is what the next step starts from
-        assert not torch.equal(now[old], tensors[old]), old
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_equal_to_one_device_in_float64(name: str) -> None:
-    found = plan(name)
+    found = written(name)
     compare(found.program, found.graph, torch.float64, 1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_equal_to_one_device_in_float32(name: str) -> None:
-    found = plan(name)
+    found = written(name)
     compare(found.program, found.graph, torch.float32, 2e-4, count=1)
 
 
@@ -227,7 +157,7 @@ def test_equal_to_one_device_in_float32(name: str) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_other_shares_with_an_empty_one(name: str, seed: int) -> None:
     """The same lines under random shares: rules hold for all of them."""
-    found = plan(name)
+    found = written(name)
     draw = np.random.default_rng(seed)
     body = []
     for statement in found.tree.body:
@@ -245,7 +175,7 @@ def test_other_shares_with_an_empty_one(name: str, seed: int) -> None:
 
 def test_instructions_know_where_they_stand() -> None:
     """Positions reach from the text to the instruction, for messages and the explorer."""
-    found = plan("mlp_zero")
+    found = written("mlp_zero")
     lines = found.text.splitlines()
 
     def line(i: Instruction) -> str:

@@ -11,12 +11,10 @@ import torch
 from hapdsl.run.validate import random_layout
 from hapdsl.search.planner import plan
 from tests.graph.helpers import MODELS, example
-from tests.graph.test_models import EXAMPLES
+from tests.graph.models import EXAMPLES
 from tests.graph.training_models import TRAINING
-from tests.programs.test_language_plans import MODELS as LANGUAGE
-from tests.programs.test_language_plans import reread, three
-from tests.programs.test_plans import compare
-from tests.programs.test_vision_plans import CASES
+from tests.programs.helpers import compare, reread, three
+from tests.programs.sizes import CASES, LANGUAGE
 
 ELSEWHERE = {*LANGUAGE, *(case.model for case in CASES.values()), "accumulate"}
 

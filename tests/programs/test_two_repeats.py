@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from hapdsl.check.verify import verify
 from hapdsl.check.write import write
-from hapdsl.graph.program import Program
 from hapdsl.lang.print import to_text
 from tests.check.random_programs import random_program
 from tests.graph.helpers import graph_of
-from tests.programs.test_clipping import replicated
-from tests.programs.test_plans import compare
-from tests.texts import program_in
+from tests.programs.helpers import compare, replicated, reread
 
 # The first begins with an input, the second with what the first leaves, the third stands within a fourth.
 MODEL = """
@@ -33,19 +29,12 @@ model m(batch = 6, d = 5, few = 3, more = 4) {
 }"""
 
 
-def reread(program: Program) -> tuple[str, Program]:
-    text = to_text(write(program))
-    tree = program_in(text)
-    checked = verify(tree, program.graph, program.layout.devices)
-    assert checked.ok and not checked.sketch, [d.message for d in checked.diagnostics]
-    return text, checked.program
-
-
 def test_each_is_printed_once() -> None:
     texts = {}
     for few, more in ((3, 4), (4, 6)):
-        text, again = reread(replicated(graph_of(MODEL, few=few, more=more)))
-        assert to_text(write(again)) == text
+        program = replicated(graph_of(MODEL, few=few, more=more))
+        text = to_text(write(program))
+        assert to_text(write(reread(program))) == text
         forward = text[text.index("    forward {") : text.index("    backward {")]
         assert f"repeat first in 0..{few} {{" in forward and f"repeat second in 0..{more} {{" in forward
         assert "first.0" not in forward and "second.0" not in forward
@@ -55,4 +44,4 @@ def test_each_is_printed_once() -> None:
 
 def test_what_is_read_back_is_what_was_written() -> None:
     graph = graph_of(MODEL)
-    compare(reread(random_program(graph, (("devices", 3),), 0))[1], graph, torch.float64, 1e-9, count=1)
+    compare(reread(random_program(graph, (("devices", 3),), 0)), graph, torch.float64, 1e-9, count=1)

@@ -7,15 +7,13 @@ of tables, and whole layers of which only the factors of the gradient are exchan
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
 
-from hapdsl.cluster import Cluster
 from hapdsl.graph.program import Instruction
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.run.validate import random_layout
@@ -26,58 +24,8 @@ from hapdsl.theory.placements import P
 from tests.check.random_programs import random_program
 from tests.graph.helpers import example, graph_of
 from tests.graph.vision_models import VISION
-from tests.programs.test_language_plans import falls_without, placed, reread, shares
-from tests.programs.test_plans import compare
-from tests.texts import cluster_in
-
-THREE = """
-cluster three {{
-    device quick {{ compute = 9 GFLOP/s, memory = 2 GiB, bandwidth = 80 GB/s }}
-    device slow  {{ compute = 3 GFLOP/s, memory = 2 GiB, bandwidth = 30 GB/s }}
-    node host = 1 * quick, 2 * slow over {{ bandwidth = {bandwidth}, latency = {latency} }}
-}}"""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model at a size, and the links between the devices. Of weights of devices all shares follow, else they are searched."""
-
-    model: str
-    settings: Mapping[str, int]
-    bandwidth: str
-    weights: tuple[int, ...] = ()
-
-
-def tables(rows: int) -> dict[str, int]:
-    return {f"r{k}": rows * k for k in range(1, 9)}
-
-
-DENSE = {"numbers": 5, "bag": 2, "h1": 20, "h2": 20}
-CASES = {
-    "vgg19": Case(
-        "vgg19", {"batch": 5, "c1": 5, "c2": 5, "c3": 10, "c4": 10, "c5": 10, "wide": 500, "classes": 5}, "1 GB/s"
-    ),
-    "vit": Case(
-        "vit",
-        {"batch": 10, "layers": 2, "d": 20, "heads": 5, "ffn": 100, "size": 8, "patch": 4, "classes": 5},
-        "1 GB/s",
-    ),
-    "unet": Case(
-        "unet",
-        {"batch": 5, "size": 16, "w1": 10, "w2": 10, "w3": 20, "w4": 20, "w5": 40, "groups": 5, "classes": 5},
-        "1 GB/s",
-        (3, 1, 1),
-    ),
-    "resnet": Case(
-        "resnet", {"batch": 8, "size": 40, "w1": 4, "w2": 3, "w3": 4, "w4": 4, "classes": 4}, "1 GB/s", (3, 1, 0)
-    ),
-    "dlrm": Case("dlrm", {**DENSE, "batch": 50, "d": 10, **tables(500)}, "1 GB/s"),
-    "dlrm of narrow tables": Case("dlrm", {**DENSE, "batch": 5, "d": 2, **tables(5000)}, "1 GB/s"),
-}
-
-
-def three(bandwidth: str, latency: str = "0 us") -> Cluster:
-    return cluster_in(THREE.format(bandwidth=bandwidth, latency=latency))
+from tests.programs.helpers import compare, falls_without, placed, reread, shares, three
+from tests.programs.sizes import CASES
 
 
 @cache

@@ -11,9 +11,7 @@ import torch.nn.functional as F
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
 from tests.graph.helpers import gradient, graph_of, same, step, values
-from tests.programs.test_language_plans import placed, reread, shares
-from tests.programs.test_plans import compare
-from tests.programs.test_vision_plans import three
+from tests.programs.helpers import compare, placed, reread, shares, three
 
 MODEL = """
 def in_blocks(z, label, blocks) {{

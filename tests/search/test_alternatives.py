@@ -4,17 +4,12 @@ of arithmetic; plans read back from their text."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pytest
 
-from hapdsl.cluster import Cluster
-from hapdsl.cost.comparison import anywhere, changes
 from hapdsl.cost.evaluate import evaluate
-from hapdsl.graph.program import Program
-from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.graph.training import Node
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.search import spaces as spaces_module
 from hapdsl.search.alternatives import Alternatives
@@ -23,8 +18,6 @@ from hapdsl.search.eliminate import TooWide, eliminate
 from hapdsl.search.planner import plan
 from hapdsl.search.questions import (
     CALL,
-    CARRIED,
-    CARRIES,
     HELD,
     OFFERED,
     READ,
@@ -33,68 +26,14 @@ from hapdsl.search.questions import (
     questions,
     tensor_named,
 )
-from hapdsl.search.readback import assignment_of, makes_again
+from hapdsl.search.readback import assignment_of
 from hapdsl.search.restriction import Restriction
-from hapdsl.search.schedule import Scheduler
-from hapdsl.search.shares import layout_of, proportional
 from hapdsl.search.space import Space
 from hapdsl.search.structure import Structure
-from hapdsl.theory.placements import R
 from hapdsl.theory.rules import Rule
+from tests.search.asked import DEEP, RELATIVE, Planned, additive, planned
 
-from .small import CLUSTERS, MODELS, Tried, cluster, everything, reread, spare, text_of, training
-
-RELATIVE = 1e-9
-DEEP = """
-model deep(batch = 12, d = 8, layers = 4) {
-    input rows : f32[batch, d]
-    x = relu(rows)
-    repeat layer in layers {
-        param w : f32[d, d]
-        x = relu(matmul(x, w))
-    }
-    loss = sum(x, [0, 1])
-    train loss with sgd(lr = 0.1)
-}
-"""
-
-
-WIDE = """
-model wide(batch = 4096, d = 8) {
-    input x : f32[batch, d]
-    param v : f32[d, d]
-    param w : f32[d, d]
-    h = relu(matmul(x, v))
-    y = matmul(h, w)
-    loss = sum(y, [0, 1])
-    train loss with sgd(lr = 0.1)
-}
-"""
-
-
-@dataclass(frozen=True)
-class Planned:
-    graph: TrainingGraph
-    made: Cluster
-    program: Program
-    known: Alternatives
-
-    @property
-    def asked(self) -> list[tuple[Question, Option]]:
-        every = (q for t in self.graph.tensors for q in questions(self.known.structure, t))
-        return [(q, o) for q in every for o in q.options]
-
-
-@cache
-def planned(model: str, machines: str, objective: str = "sync") -> Planned:
-    graph, made = training(MODELS.get(model, model)), cluster(CLUSTERS[machines])
-    program = plan(graph, made, objective=objective, baselines=False).program
-    return Planned(graph, made, program, Alternatives(program, made, objective))
-
-
-def additive(p: Planned, assignment: tuple[int, ...]) -> float:
-    return p.known.solved.space.graph.cost(assignment, p.known.solved.pricing.prices)
-
+from .small import CLUSTERS, MODELS, Tried, cluster, everything, reread, spare, training
 
 # -- against trying everything ---------------------------------------------------------
 
@@ -321,7 +260,7 @@ def test_a_graph_that_is_too_wide_gets_the_same_bounds(monkeypatch: pytest.Monke
     def refuse(*args: object, **options: object) -> object:
         if options.get("solve") is None:
             raise TooWide(10**9, 10**10)
-        return real(*args, **options)  # type: ignore[arg-type]
+        return real(*args, **options)
 
     monkeypatch.setattr(spaces_module, "cutting_planes", refuse)
     wide = Alternatives(p.program, p.made)
@@ -336,101 +275,6 @@ def test_a_graph_that_is_too_wide_gets_the_same_bounds(monkeypatch: pytest.Monke
 
 
 # -- plans read back ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("objective", ["sync", "overlap"])
-@pytest.mark.parametrize("machines", ["pair", "network", "measured"])
-@pytest.mark.parametrize("model", MODELS)
-def test_a_plans_text_is_the_plan_again(model: str, machines: str, objective: str) -> None:
-    p = planned(model, machines, objective)
-    cost = evaluate(p.program, p.made)
-    assert p.known.written_s == (cost.sync_s if objective == "sync" else cost.overlap_s)
-    # The plan may stand in a better order than the canonical one.
-    assert p.known.written_s <= p.known.cost_s * (1 + RELATIVE)
-    checked = reread(p.program, p.graph, len(p.made))
-    again = Alternatives(checked.program, p.made, objective)
-    assert again.plan == p.known.plan
-    program = again.solved.scheduler.program(again.solved.space.choice(again.plan))
-    own = sorted(str((i.op, i.inputs, i.outputs)) for i in p.program.instructions)
-    assert sorted(str((i.op, i.inputs, i.outputs)) for i in program.instructions) == own
-
-
-def test_a_program_in_another_order_is_compared_in_the_searchs_own() -> None:
-    """The same lines, moved about: as written they cost otherwise, as choices they are the same."""
-    p = planned(WIDE, "latency")
-    lines = p.program.instructions
-    late = [i for i in lines if i.is_collective and i.section == "backward"]
-    rest = [i for i in lines if i not in late]
-    cut = next(k for k, i in enumerate(rest) if i.section == "update")
-    split = [
-        type(i)(i.op, (a,), (b,), i.section, method=i.method)
-        for i in late
-        for a, b in zip(i.inputs, i.outputs, strict=True)
-    ]
-    other = Program("moved", p.graph, p.program.layout, [*rest[:cut], *split, *rest[cut:]])
-    assert len(split) > len(late)  # what was sent together is sent piece by piece
-    known = Alternatives(other, p.made)
-    assert known.plan == p.known.plan
-    assert known.cost_s == pytest.approx(p.known.cost_s, rel=RELATIVE)
-    assert known.written_s > known.cost_s
-
-
-TIGHT = """
-cluster tight {{
-    device quick {{ compute = 8 MFLOP/s, memory = {memory} B, bandwidth = 100 MB/s, launch = 1 us }}
-    device slow  {{ compute = 3 MFLOP/s, memory = {memory} B, bandwidth = 60 MB/s, launch = 2 us }}
-    node host = 1 * quick, 1 * slow over {{ bandwidth = 20 MB/s, latency = 1 us }}
-}}
-"""
-
-
-def thrifty(graph: TrainingGraph, made: Cluster) -> Program:
-    """A program that computes the first layer twice and gathers, or loads, some parameters for each pass."""
-    layout = layout_of(proportional(graph, made.speeds("f32")), len(made))
-    structure = Structure(graph, None, (), carry=True)
-    space = Space(graph, layout, made, None, "sync", structure)
-    for name, how in (("layer.0.x", "recomputed"), ("layer.1.w", "again"), ("layer.2.w", "again")):
-        held = structure.holds.get(name, ())
-        allowed = [w == how for w in structure.carries[name]]
-        space.graph.factor((structure.offer_variable[name],), np.where(allowed, 0.0, np.inf))
-        if held:  # in shards, and gathered
-            gathered = [h != R and R in o for h, o in held]
-            space.graph.factor((structure.offer_variable[name],), np.where(gathered, 0.0, np.inf))
-    best = eliminate(space.graph, [1 / len(space.timed)] * len(space.timed)).best()
-    return Scheduler(space.conversions).program(space.choice(best))
-
-
-def test_where_memory_is_short_a_plan_that_makes_things_again_is_read_back() -> None:
-    """What it gathers and computes twice is a choice of its own; programs that don't fit are no answer."""
-    graph, roomy = training(DEEP, batch=64), cluster(TIGHT.format(memory=2**30))
-    program = thrifty(graph, roomy)
-    assert makes_again(program) and not makes_again(plan(graph, roomy, baselines=False).program)
-    made = cluster(TIGHT.format(memory=int(evaluate(program, roomy).memory_bytes.max())))
-    known = Alternatives(program, made)
-    choice = known.solved.space.choice(known.plan)
-    assert {n: choice.carry[n] for n in ("layer.0.x", "layer.1.w", "layer.2.w")} == {
-        "layer.0.x": "recomputed",
-        "layer.1.w": "again",
-        "layer.2.w": "again",
-    }
-    assert known.cost_s == pytest.approx(known.written_s, rel=RELATIVE)
-    again = known.solved.scheduler.program(choice)
-    own = sorted(str((i.op, i.section, i.inputs, i.outputs)) for i in program.instructions)
-    assert sorted(str((i.op, i.section, i.inputs, i.outputs)) for i in again.instructions) == own
-    kinds = set()
-    for name in choice.carry:
-        for answer in known.of(name):
-            kinds.add(answer.question.kind)
-            if answer.question.kind == CARRIED:
-                assert answer.chosen.option.text == CARRIES[choice.carry[name]]
-            for a in answer.alternatives:
-                if a.cost_s is None:
-                    with pytest.raises(ValueError, match="fits"):
-                        known.program_of(a)
-                else:
-                    assert evaluate(known.program_of(a), made).fits
-                    assert a.bound_s <= a.cost_s * (1 + RELATIVE)
-    assert kinds == {CALL, HELD, OFFERED, CARRIED}
 
 
 # -- names, and programs that can't be compared ------------------------------------------------
@@ -483,75 +327,3 @@ def test_another_number_of_devices() -> None:
 
 
 # -- differences and close calls -----------------------------------------------------------------
-
-
-def test_differences_of_a_program_with_itself_and_backwards() -> None:
-    p = planned("bias", "network")
-    here = p.known.price(p.known.plan)
-    assert changes(p.graph, here.lines, here.lines) == []
-    for question, option in p.asked[::3]:
-        found = p.known.look(question, option)
-        if found is None or not found.changes:
-            continue
-        other = p.known.price(found.assignment)
-        there, back = changes(p.graph, here.lines, other.lines), changes(p.graph, other.lines, here.lines)
-        assert sum(c.delta_s for c in there) == pytest.approx(-sum(c.delta_s for c in back), abs=1e-12)
-        swapped = {"more": "less", "less": "more", "other": "other"}
-        assert sorted((c.tensors, swapped[c.how]) for c in there) == sorted((c.tensors, c.how) for c in back)
-        sizes = [abs(c.delta_s) for c in there]
-        assert sizes == sorted(sizes, reverse=True) and min(sizes) > 0
-
-
-def test_turns_of_a_repeat_are_one_change() -> None:
-    assert anywhere("layer.12.block.w1") == "layer.*.block.w1"
-    p = planned(DEEP, "pair")
-    far = [c for q, o in p.asked if (f := p.known.look(q, o, search=False)) is not None for c in f.changes]
-    assert any(len(c.tensors) > 1 and "layer.*" in c.text for c in far)
-    assert all(f"{anywhere(t)}@" in c.text for c in far for t in c.tensors)
-
-
-@pytest.mark.parametrize("machines", ["pair", "network"])
-def test_close_calls(machines: str) -> None:
-    """Their best alternatives cost no less than what any line's does; lines of one program are together; each line once."""
-    p = planned(DEEP, machines)
-    near, far = close_calls(p.known, 4)
-    assert near and len(near) <= 4 and len(far) <= 4
-    assert [c.cost_s for c in near] == sorted(c.cost_s for c in near)
-    assert [c.cost_s for c in far] == sorted((c.cost_s for c in far), reverse=True)
-    named = [q for call in (*near, *far) for q in call.questions]
-    assert len(set(named)) == len(named)
-    assert all(c.alternative.differs and c.chosen is not c.alternative.option for c in (*near, *far))
-    looked = [p.known.look(q, o, search=False) for q, o in p.asked]
-    best = min(a.cost_s for a in looked if a is not None and a.differs and a.cost_s is not None)
-    assert near[0].cost_s == pytest.approx(best, rel=0.02)
-
-
-def test_one_device_has_no_close_calls() -> None:
-    text = CLUSTERS["alike"].replace("2 * quick", "1 * quick")
-    graph, made = training(MODELS["bias"]), cluster(text)
-    known = Alternatives(plan(graph, made, baselines=False).program, made)
-    assert close_calls(known, 5) == ([], [])
-    for tensor in graph.tensors:
-        for answer in known.of(tensor):
-            assert all(a.cost_s == pytest.approx(known.cost_s, rel=RELATIVE) for a in answer.alternatives)
-
-
-def test_an_equally_good_program_is_the_closest_call() -> None:
-    """Gathering the gradient's halves, or the updated weight's: as many bytes. The plan's own lines are no alternative to it."""
-    p = planned("one product", "alike")
-    first = close_calls(p.known, 3)[0][0]
-    assert (first.questions[0].kind, first.questions[0].tensor) == (HELD, "w")
-    assert first.cost_s == pytest.approx(p.known.cost_s, rel=RELATIVE)
-    there = p.known.program_of(first.alternative)
-    assert evaluate(there, p.made).sync_s == pytest.approx(p.known.cost_s, rel=RELATIVE)
-    assert {str(i) for i in there.instructions if i.is_collective} != {
-        str(i) for i in p.program.instructions if i.is_collective
-    }
-    idle = [a for q, o in p.asked if (a := p.known.look(q, o)) is not None and not a.differs]
-    assert idle and all(a.cost_s == p.known.cost_s and not a.changes for a in idle)
-
-
-def test_choices_are_said_as_the_language_writes_them() -> None:
-    p = planned("two products", "pair")
-    (call, _) = p.known.of("h")
-    assert call.chosen.option.text in " ".join(text_of(p.program).split())

@@ -79,7 +79,7 @@ def test_what_is_measured_comes_into_the_page(
             "found": {**beside, "best_s": None, "cost_s": None},
         }
     )
-    costs = {r["method"]: r["found"]["bound_s"] for r in rows[1:-3]}  # type: ignore[index]
+    costs = {r["method"]: r["found"]["bound_s"] for r in rows[1:-3]}
     assert costs["MILP"] == pytest.approx(costs["elimination"], rel=1e-6)
     made = tables(rows, "a machine")
     assert f"| mlp | {beside['cost_s'] / beside['best_s']:.3f} | inf | inf |\n| gpt |  | – | – |\n" in made

@@ -16,10 +16,10 @@ from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import layout_of
 from hapdsl.search.space import Space
 from hapdsl.search.structure import Structure
-from tests.programs.test_plans import compare
+from tests.programs.helpers import compare
+from tests.search.planned import deep
 
 from .small import CLUSTERS, cluster, cuts, everything, reread, thinned, training
-from .test_planner import deep
 
 CHAIN = """
 model chain(batch = 12, d = 6, hidden = 8) {

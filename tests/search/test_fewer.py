@@ -10,9 +10,8 @@ from hapdsl.lang import nodes
 from hapdsl.lang.print import to_text
 from hapdsl.search.fewer import plan_or_fewer
 from hapdsl.search.planner import plan
+from tests.search.planned import example, machines
 from tests.texts import PROGRAMS, block_in, cluster_in
-
-from .test_planner import example, machines
 
 TEXT = """cluster three {
     device quick { compute = 9 TFLOP/s, memory = 16 GiB, bandwidth = 900 GB/s }

@@ -96,7 +96,7 @@ def test_zero_is_admissible_and_blind() -> None:
     assert first == pytest.approx(next(guided)[0], rel=1e-10) == pytest.approx(elimination.bound, rel=1e-10)
     assert guided.nodes * 3 < blind.nodes
     heard: list[float] = []
-    watched = k_best(elimination, "zero", stop=lambda: heard.append(watched.bound))  # type: ignore[func-returns-value]
+    watched = k_best(elimination, "zero", stop=lambda: heard.append(watched.bound))
     next(watched)
     assert len(heard) > 50
     assert all(a <= b + 1e-12 * first for a, b in itertools.pairwise(heard)) and max(heard) <= first * (1 + 1e-12)

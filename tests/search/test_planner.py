@@ -22,27 +22,11 @@ from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import Pricing
 from hapdsl.workbench import Workbench
+from tests.search.planned import SMALL, deep, example, machines
 from tests.texts import PROGRAMS
 
 from .random_dags import random_case
 from .small import CLUSTERS, MODELS, cluster, reread, text_of, training
-
-SMALL = {
-    "mlp": {},
-    "gpt": {"layers": 1, "d": 32, "heads": 4, "ffn": 64, "seq": 16, "vocab": 128},
-    "cnn": {"channels": 4, "features": 8, "hidden": 16},
-}
-
-
-@cache
-def example(name: str) -> TrainingGraph:
-    bundle = load(PROGRAMS / "models" / f"{name}.hap")
-    return build(bundle.models[name], bundle.defs, operators(bundle.ops), SMALL[name])
-
-
-@cache
-def machines(name: str) -> Cluster:
-    return cluster((PROGRAMS / "clusters" / f"{name}.hap").read_text(encoding="utf-8"))
 
 
 @cache
@@ -283,18 +267,6 @@ def test_frozen_parameters_have_no_gradient() -> None:
     assert accepted(found, graph, made)
     trained = plan(training(FORWARD.replace("FIRST", "param")), made)
     assert found.cost_s <= trained.cost_s * (1 + 1e-9)
-
-
-def deep(layers: int) -> str:
-    params = "\n".join(f"    param w{k} : f32[d, d]" for k in range(layers))
-    calls = "\n".join(f"    u{k} = matmul(h{k}, w{k})\n    h{k + 1} = relu(u{k})" for k in range(layers))
-    return f"""model deep(batch = 256, d = 128) {{
-    input h0 : f32[batch, d]
-{params}
-{calls}
-    loss = sum(h{layers}, [0, 1])
-    train loss with sgd(lr = 0.1)
-}}"""
 
 
 def test_eight_layers_are_not_slower_than_data_parallelism() -> None:

@@ -33,6 +33,7 @@ from hapdsl.search.reorder import FEW, LINES, reordered, without_unread
 from hapdsl.theory.placements import R
 from hapdsl.virtual import planned, spread
 from hapdsl.workbench import Workbench
+from tests.search.thin_spaces import CASES, space
 from tests.texts import LAB, program_in
 
 from .examples import PROGRAMS, clusters, example
@@ -40,7 +41,6 @@ from .orders import Orders
 from .overlapped import least
 from .random_dags import random_case
 from .small import CLUSTERS, Tried, cluster, cuts, everything, reread, text_of, thinned, training
-from .test_oracles_order import CASES, space
 
 
 def seconds(cost: Cost, objective: str) -> float:
