@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hapdsl import workbench
+from hapdsl.check.facts import Reader
 from hapdsl.check.write import write
 from hapdsl.lang import nodes
 from hapdsl.lang.nodes import File
@@ -20,7 +21,7 @@ from hapdsl.live import Live, LiveProgram, Reading
 from hapdsl.workbench import Workbench
 from tests.check.mutants import mutants
 from tests.check.random_programs import random_program
-from tests.lang.test_edited import changed
+from tests.lang.helpers import changed
 from tests.texts import PROGRAMS
 
 BOX = """\
@@ -141,8 +142,6 @@ def test_typing_is_as_from_scratch() -> None:
 
 
 def test_only_what_an_edit_touches_is_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hapdsl.check.facts import Reader
-
     text = text_of(written(1))
     live = Live("counted.hap")
     before = live.update(text)

@@ -296,7 +296,7 @@ def test_a_tree_with_numbers_that_text_can_t_hold_is_refused(value: float) -> No
 @pytest.mark.parametrize("count", [1.5, -1, True])
 def test_a_tree_with_counts_that_text_can_t_hold_is_refused(count: float) -> None:
     body = clusters(f"cluster c {{\n{DEVICE}\n}}")[0].body
-    host = nodes.HostNode(name="n", parts=(nodes.Part(count=count, name="d"),))  # type: ignore[arg-type]
+    host = nodes.HostNode(name="n", parts=(nodes.Part(count=count, name="d"),))
     with pytest.raises(HapError) as raised:
         build(nodes.Cluster(name="c", body=(*body, host)))
     assert [d.code for d in raised.value.diagnostics] == ["HAP412"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from hapdsl.cluster import Cluster, build, check_devices, with_devices
+from hapdsl.cluster import Cluster, Device, build, check_devices, with_devices
 from hapdsl.cluster.settings import read_device
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
@@ -146,7 +147,8 @@ CHIPS = {
 }
 
 
-def library() -> dict[str, object]:
+@cache
+def library() -> dict[str, Device]:
     bundle = load(HARDWARE)
     report = Report()
     text = "\n".join(f"node n{k} = 1 * {name}" for k, name in enumerate(bundle.devices))
@@ -166,13 +168,13 @@ def test_peaks_are_those_of_the_chips(name: str) -> None:
     """Units × FLOP a clock × clock, bus width × rate: within 2 % of the data sheet."""
     units, each, clock, bus, rate = CHIPS[name]
     device = library()[name]
-    assert device.flops["f32"] == pytest.approx(units * each * clock * 1e9, rel=0.02)  # type: ignore[attr-defined]
-    assert device.bandwidth == pytest.approx(bus / 8 * rate * 1e9, rel=0.025)  # type: ignore[attr-defined]
+    assert device.flops["f32"] == pytest.approx(units * each * clock * 1e9, rel=0.02)
+    assert device.bandwidth == pytest.approx(bus / 8 * rate * 1e9, rel=0.025)
 
 
 def test_half_precision_is_never_slower_and_double_never_faster() -> None:
     for device in library().values():
-        assert device.speed("f16") > device.speed("f32") >= device.speed("f64")  # type: ignore[attr-defined]
+        assert device.speed("f16") > device.speed("f32") >= device.speed("f64")
 
 
 def test_each_source_is_noted() -> None:
@@ -195,8 +197,8 @@ def test_the_paper_s_testbeds_are_built_from_it() -> None:
         for device in built.devices:
             listed = library()[device.kind]
             assert device.kind in kinds
-            assert (device.memory, device.bandwidth) == (listed.memory, listed.bandwidth)  # type: ignore[attr-defined]
-            assert device.flops["f32"] < listed.flops["f32"]  # type: ignore[attr-defined]
+            assert (device.memory, device.bandwidth) == (listed.memory, listed.bandwidth)
+            assert device.flops["f32"] < listed.flops["f32"]
 
 
 def test_check_reads_devices_without_a_cluster(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import mlp_by_hand as hand
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from hapdsl.cluster import Curve, OpCurve
 from hapdsl.cluster.hardware import lookup
 from hapdsl.cost import compute_dtype, compute_seconds
 from hapdsl.graph.training import Node, Tensor
+from tests.cost import mlp_by_hand as hand
 from tests.texts import cluster_in
 
 GRAPH = hand.graph()

@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 
 import pytest
-import schedules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hapdsl.cluster import Cluster, Device, Hop, Host, Link, Wiring
 from hapdsl.cost import best_method, collective_seconds, wired_seconds
 from hapdsl.graph.program import METHODS
+from tests.cost import schedules
 
 
 def hall(

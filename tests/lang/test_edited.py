@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from hapdsl.lang import edited as edited_module
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.edited import EditedText
 from hapdsl.lang.parse import parse
+from tests.lang.helpers import changed
 from tests.texts import PROGRAMS
 
 ROLLED = """\
@@ -57,52 +59,6 @@ def exact(value: Any) -> Any:
     if isinstance(value, nodes.Node):
         return (type(value).__name__, *[(f.name, exact(getattr(value, f.name))) for f in fields(value)])
     return tuple(map(exact, value)) if isinstance(value, tuple) else value
-
-
-def changed(text: str, draw: random.Random) -> str:
-    """One change somewhere: whole lines, blanks, comments, single characters, or a line put together with the next one."""
-    lines = text.split("\n")
-    k = draw.randrange(len(lines))
-    match draw.randrange(12):
-        case 0:
-            del lines[k : k + draw.choice([1, 1, 2, 5])]
-        case 1:
-            lines[k:k] = lines[k : k + draw.choice([1, 2, 6])]
-        case 2:
-            lines[k], lines[k - 1] = lines[k - 1], lines[k]
-        case 3:
-            lines.insert(
-                k,
-                draw.choice(
-                    [
-                        "",
-                        "",
-                        "# said",
-                        "        # indented",
-                        "    h@S(0) = relu(a@S(0))  # new",
-                        "free h@R; ...",
-                        "repeat layer in 0..2 {",
-                        "}",
-                    ]
-                ),
-            )
-        case 4:
-            lines[k] += draw.choice(["  # behind", " ", ";", " ; free h@R", ",", "{", "}", ")", '"'])
-        case 5:
-            lines[k] = "  " + lines[k]
-        case 6:
-            lines[k : k + 2] = ["; ".join(lines[k : k + 2])]
-        case 7:
-            at = draw.randrange(len(lines[k]) + 1)
-            lines[k] = lines[k][:at] + "\n" + lines[k][at:]
-        case _:
-            at = draw.randrange(len(lines[k]) + 1)
-            lines[k] = (
-                lines[k][:at]
-                + draw.choice(["", "", "@", "S(1)", "R", "x", ".", "(", ")", "{", "}", "=", "1", '"', "#", "?"])
-                + lines[k][at + draw.choice([0, 1]) :]
-            )
-    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("name", texts())
@@ -152,12 +108,10 @@ def _statements(body: tuple[Any, ...]) -> list[nodes.Statement]:
 
 
 def test_only_the_piece_around_a_change_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hapdsl.lang import edited as module
-
     seen: list[int] = []
-    real = module.parse_with_braces
+    real = edited_module.parse_with_braces
     monkeypatch.setattr(
-        module, "parse_with_braces", lambda text, file: (seen.append(text.count("\n") + 1), real(text, file))[1]
+        edited_module, "parse_with_braces", lambda text, file: (seen.append(text.count("\n") + 1), real(text, file))[1]
     )
     edited = EditedText("edited.hap")
     lines = ROLLED.split("\n")

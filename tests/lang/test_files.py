@@ -10,6 +10,7 @@ import pytest
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.load import load, load_text
 from hapdsl.lang.parse import LARGEST_FILE, parse
+from hapdsl.lang.print import to_text
 from hapdsl.lang.resources import grammar_file, programs_folder, theory_folder
 
 MODEL = "model {} {{\n    x = f(y)\n}}\n"
@@ -109,8 +110,6 @@ def test_deep_nesting(text):
 
 
 def test_as_deep_as_allowed_can_be_printed_and_compared():
-    from hapdsl.lang.print import to_text
-
     text = (
         "model m {\n"
         + "repeat i in 2 {\n" * 39

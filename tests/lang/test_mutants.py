@@ -8,11 +8,11 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_roundtrip import EXAMPLES
 
 from hapdsl.lang.codes import CODES
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.parse import MOST_ERRORS, parse
+from tests.lang.helpers import EXAMPLES
 
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|\.\.\.|\.\.|->|//|\.?\w[\w.]*|[^\s\w#]|#[^\n]*')
 _BLOCK = re.compile(r"^(?=(?:import|def|op|model|cluster|program)\b)", re.MULTILINE)

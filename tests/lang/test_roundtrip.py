@@ -5,23 +5,18 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
-from pathlib import Path
 
 import pytest
-import tree_strategies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tree_strategies import file
 
 from hapdsl.lang import comments, nodes
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
-from hapdsl.lang.resources import programs_folder, theory_folder
+from tests.lang import tree_strategies
+from tests.lang.helpers import EXAMPLES, IDENTITY
+from tests.lang.tree_strategies import file
 
-IDENTITY = Path(__file__).parent.parent / "identity"
-EXAMPLES = [
-    *sorted(IDENTITY.glob("*.hap")), *sorted(theory_folder().glob("*.hap")), *sorted(programs_folder().rglob("*.hap")),
-]  # fmt: skip
 _relaxed = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 

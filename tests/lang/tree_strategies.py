@@ -6,6 +6,7 @@ gap, blank lines between comments are single.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from hypothesis import strategies as st
@@ -108,8 +109,6 @@ def _settle(items):
 
 
 def _replace(node, **changes):
-    import dataclasses
-
     return dataclasses.replace(node, **changes)
 
 
