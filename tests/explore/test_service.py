@@ -21,6 +21,7 @@ from hapdsl.explore.state import Document
 from hapdsl.explore.workers import Checks, Object, Subprocess, environment
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
+from tests.processes import alive
 
 from .conftest import FILES, opened, run, settled
 
@@ -93,16 +94,6 @@ def test_findings_elsewhere_are_not_here(tmp_path: Path) -> None:
     (found,) = ask(do="check", text='import "part.hap"\n', path=str(tmp_path / "main.hap"))
     findings = found["analysis"]["findings"]
     assert findings and not any(f["here"] for f in findings)
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return (
-        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" if Path("/proc").is_dir() else True
-    )
 
 
 def test_a_process_answers_and_ends_with_its_input() -> None:

@@ -18,15 +18,9 @@ from hapdsl.commands.explore import command
 from hapdsl.commands.output import Output
 from hapdsl.explore.workers import environment
 from hapdsl.lang.diagnostics import HapError
+from tests.processes import alive, free_port
 
 from .conftest import run
-from .test_service import alive
-
-
-def free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
 
 
 def below(pid: int) -> Iterator[int]:
@@ -63,6 +57,8 @@ def test_a_page_has_an_explorer_and_ends_with_the_server(small: Path) -> None:
                             break
                     except aiohttp.ClientConnectionError:  # it has said where it will be
                         await asyncio.sleep(0.1)
+                else:
+                    raise AssertionError(f"no answer to {headers}")
             async with browser.ws_connect(f"{at}/ws?width=100&height=30", headers={"Origin": at}) as page:
                 seen = b""
                 # The server, a shell, the explorer, a checker.

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from hapdsl.graph.program import METHODS, Instruction, Layout, Program, Value, conversion
 from hapdsl.graph.training import DimensionClass, Tensor, TrainingGraph
-from hapdsl.run.validate import random_layout, random_shares
+from hapdsl.run.context import DTYPES
+from hapdsl.run.pieces import ranges, slices
 from hapdsl.theory.placements import Placements
 
-__all__ = ["graph_of", "mover", "partials", "random_layout", "random_shares"]
 
-
-def graph_of(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> TrainingGraph:
+def inputs_of(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> TrainingGraph:
     """Inputs x0, x1 … with a dimension class for each dim: class `x0.1` is dim 1 of x0, in units of single elements."""
     tensors, classes = {}, {}
     for k, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
@@ -46,8 +47,6 @@ def mover(
 
 def partials(whole: torch.Tensor, program: Program, value: Value, draw: random.Random) -> list[torch.Tensor]:
     """What each device holds of `value`: shards of random parts that add up to `whole` over the P axes."""
-    from hapdsl.run.pieces import ranges, slices
-
     coordinates = program.layout.coordinates
     axes = [a for a, p in enumerate(value.placement) if p.kind == "P"]
     keys = sorted({tuple(int(c[a]) for a in axes) for c in coordinates})
@@ -64,3 +63,41 @@ def partials(whole: torch.Tensor, program: Program, value: Value, draw: random.R
         parts[tuple(int(c[a]) for a in axes)][slices(ranges(program, value, d))].clone()
         for d, c in enumerate(coordinates)
     ]
+
+
+SHAPES = [(7, 5), (6, 4, 3), (9, 2)]
+
+
+SHARES = {
+    "uneven": [[1, 3, 2, 1], [2, 1, 1, 1]],
+    "one has none": [[0, 4, 3, 0], [1, 0, 2, 2]],
+    "one has all": [[0, 0, 7, 0], [5, 0, 0, 0]],
+}
+
+
+@dataclass
+class Case:
+    program: Program
+    held: dict[Value, list[torch.Tensor]]
+    whole: dict[str, torch.Tensor]
+
+
+def spread(counts: list[int], units: int) -> np.ndarray:
+    """The pattern of `counts`, for another number of units: the difference goes to the largest."""
+    shares = np.array(counts)
+    shares[int(shares.argmax())] += units - shares.sum()
+    return shares if (shares >= 0).all() else np.array([units, 0, 0, 0])
+
+
+def case(graph, layout, path, method, seed) -> Case:
+    draw = random.Random(seed)
+    program = mover(graph, layout, path, method)
+    source = torch.Generator().manual_seed(seed)
+    whole, held = {}, {}
+    for (name, tensor), placement in zip(graph.tensors.items(), path[0], strict=True):
+        value = torch.randint(-20, 20, tensor.shape, generator=source)
+        dtype = DTYPES[tensor.dtype]
+        whole[name] = value > 0 if dtype == torch.bool else value.to(dtype)
+        first = Value(name, placement)
+        held[first] = partials(whole[name], program, first, draw)
+    return Case(program, held, whole)

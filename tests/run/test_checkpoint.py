@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from hapdsl.cli import main
 from hapdsl.lang.diagnostics import HapError
@@ -17,12 +18,14 @@ from hapdsl.run import checkpoint_read, lock
 from hapdsl.run.checkpoint import find, steps
 from hapdsl.run.checkpoint_state import state_dict
 from hapdsl.run.checkpoint_write import Saving
+from hapdsl.run.course import Course, same_settings, settle
 from hapdsl.run.data import open_feed
 from hapdsl.run.how import How
 from hapdsl.run.launch import launch
 from hapdsl.run.train import train
 from hapdsl.workbench import Workbench
-from tests.run.test_train import on_two, program_of
+from tests.run.damage import forged
+from tests.run.programs import on_two, program_of
 
 F64 = torch.float64
 LAST, AT = 7, 4
@@ -126,18 +129,17 @@ def test_a_program_that_evaluates_takes_the_weights(base):
 
 
 def rewritten(manifest, **changes):
-    """A manifest that says something else, with a checksum that is right."""
-    from hapdsl.run.checkpoint import _checksum
+    """A manifest that says something else, with a checksum that is right; `a__0__b` is where it says so."""
 
-    found = json.loads(manifest.read_text())
-    del found["checksum"]
-    for key, value in changes.items():
-        spot = found
-        *path, last = key.split("__")
-        for part in path:
-            spot = spot[int(part) if isinstance(spot, list) else part]
-        spot[int(last) if isinstance(spot, list) else last] = value
-    manifest.write_text(json.dumps({**found, "checksum": _checksum(found)}))
+    def change(found):
+        for key, value in changes.items():
+            spot = found
+            *path, last = key.split("__")
+            for part in path:
+                spot = spot[int(part) if isinstance(spot, list) else part]
+            spot[int(last) if isinstance(spot, list) else last] = value
+
+    forged(manifest.parent, change)
 
 
 def cut_short(path):
@@ -229,8 +231,6 @@ def test_nothing_is_overwritten(copy):
 
 
 def test_seed_and_data_are_the_checkpoints(base):
-    from hapdsl.run.course import settle
-
     found = find(base)
     assert settle(found, None, None) == (0, "digits") and settle(found, 0, "random") == (0, "random")
     with pytest.raises(HapError, match="seed 0, not 3") as stop:
@@ -242,10 +242,6 @@ def test_seed_and_data_are_the_checkpoints(base):
 
 
 def started_otherwise(reporter, base):
-    import torch.distributed as dist
-
-    from hapdsl.run.course import Course, same_settings
-
     same_settings(Course(find(base)), 3, 0, "random")
     same_settings(Course(find(base)), 3, dist.get_rank() // 2, "random")
 

@@ -7,21 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
-from hapdsl.graph.build import build
 from hapdsl.importing.weights import load_tables
-from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.run.data import batch_size, open_feed
 from hapdsl.run.initial import Initial, initial, random_inputs
-from hapdsl.theory.library import standard
-from tests.texts import block_in
-
-
-def graph_of(text):
-    model = block_in(text, nodes.Model)
-    return build(model, {}, standard())
-
+from tests.graph.helpers import graph_of
 
 CLASSIFIER = """
 model m(batch = 12) {
@@ -56,7 +48,6 @@ def test_digits_are_not_trained_on_what_is_tested():
     assert feed.test is not None
     held_back = {t.numpy().tobytes() for t in feed.test["image"]}
     trained = [t.numpy().tobytes() for step in range(1, 200) for t in feed.batch(step)["image"]]
-    from sklearn.datasets import load_digits
 
     images = (load_digits().images / 16).astype(np.float32)
     every = {i.tobytes() for i in images}

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
-import numpy as np
 import pytest
 import torch
 
-from hapdsl.graph.program import Layout, Program, Value
-from hapdsl.run.context import DTYPES
+from hapdsl.graph.program import Layout
 from hapdsl.run.distributed import Rank
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.launch import launch
+from hapdsl.run.validate import random_layout
 from hapdsl.theory.placements import P, R, S
-from tests.run.helpers import graph_of, mover, partials, random_layout
+from tests.run.helpers import SHAPES, SHARES, Case, case, inputs_of, spread
 
 RANKS = 4
-SHAPES = [(7, 5), (6, 4, 3), (9, 2)]
 # Every conversion there is, on one axis; P -> R and P -> S start from random partial sums.
 JOURNEYS = {
     "all_reduce": [P, R],
@@ -31,39 +28,6 @@ JOURNEYS = {
     "local": [R, S(1), R, P, S(0)],
     "round": [P, S(0), S(1), R, S(0), R],
 }
-SHARES = {
-    "uneven": [[1, 3, 2, 1], [2, 1, 1, 1]],
-    "one has none": [[0, 4, 3, 0], [1, 0, 2, 2]],
-    "one has all": [[0, 0, 7, 0], [5, 0, 0, 0]],
-}
-
-
-@dataclass
-class Case:
-    program: Program
-    held: dict[Value, list[torch.Tensor]]
-    whole: dict[str, torch.Tensor]
-
-
-def spread(counts: list[int], units: int) -> np.ndarray:
-    """The pattern of `counts`, for another number of units: the difference goes to the largest."""
-    shares = np.array(counts)
-    shares[int(shares.argmax())] += units - shares.sum()
-    return shares if (shares >= 0).all() else np.array([units, 0, 0, 0])
-
-
-def case(graph, layout, path, method, seed) -> Case:
-    draw = random.Random(seed)
-    program = mover(graph, layout, path, method)
-    source = torch.Generator().manual_seed(seed)
-    whole, held = {}, {}
-    for (name, tensor), placement in zip(graph.tensors.items(), path[0], strict=True):
-        value = torch.randint(-20, 20, tensor.shape, generator=source)
-        dtype = DTYPES[tensor.dtype]
-        whole[name] = value > 0 if dtype == torch.bool else value.to(dtype)
-        first = Value(name, placement)
-        held[first] = partials(whole[name], program, first, draw)
-    return Case(program, held, whole)
 
 
 def cases() -> dict[str, Case]:
@@ -71,7 +35,7 @@ def cases() -> dict[str, Case]:
     for k, (name, path) in enumerate(JOURNEYS.items()):
         for pattern, rows in SHARES.items():
             for method in ("padded", "grouped"):
-                graph = graph_of(SHAPES[:1], ["f64"])
+                graph = inputs_of(SHAPES[:1], ["f64"])
                 shares = {c: {(0,): spread(rows[int(c[-1]) % 2], u.units)} for c, u in graph.classes.items()}
                 layout = Layout((("devices", RANKS),), shares)
                 found[f"{name}, {pattern}, {method}"] = case(graph, layout, [[(p,)] for p in path], method, k)
@@ -80,15 +44,15 @@ def cases() -> dict[str, Case]:
             moves = [[(S(0),)], [(R,)], [(S(1),)], [(S(0),)]]
             if dtype != "bool":  # there are no partial sums of truth values
                 moves = [[(P,)], [(S(0),)], [(R,)], [(S(1),)], [(S(0),)], [(R,)], [(P,)], [(R,)]]
-            graph = graph_of(SHAPES[:1], [dtype])
+            graph = inputs_of(SHAPES[:1], [dtype])
             layout = random_layout(graph, (("devices", RANKS),), random.Random(5))
             found[f"{dtype}, {method}"] = case(graph, layout, moves, method, 7)
     for method in ("padded", "grouped"):
         for k, path in enumerate(([P, R], [P, S(0)], [S(0), R], [S(0), S(1)], [S(1), R])):
-            graph = graph_of(SHAPES, ["f64", "f32", "f64"])
+            graph = inputs_of(SHAPES, ["f64", "f32", "f64"])
             layout = random_layout(graph, (("devices", RANKS),), random.Random(k))
             found[f"three operands {k}, {method}"] = case(graph, layout, [[(p,)] * 3 for p in path], method, k)
-    scalars = graph_of([(), ()], ["f64", "f64"])
+    scalars = inputs_of([(), ()], ["f64", "f64"])
     found["scalars"] = case(
         scalars, Layout((("devices", RANKS),), {}), [[(P,)] * 2, [(R,)] * 2, [(P,)] * 2, [(R,)] * 2], None, 3
     )
@@ -102,7 +66,7 @@ def cases() -> dict[str, Case]:
     }
     for k, (name, path) in enumerate(two.items()):
         for method in ("padded", "grouped"):
-            graph = graph_of(SHAPES[:1], ["f64"])
+            graph = inputs_of(SHAPES[:1], ["f64"])
             layout = random_layout(graph, mesh, random.Random(20 + k))
             found[f"two axes: {name}, {method}"] = case(graph, layout, [[p] for p in path], method, k)
     return found

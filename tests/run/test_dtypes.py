@@ -103,13 +103,13 @@ def test_whole_numbers_stay_whole() -> None:
 
 def test_an_operator_of_ones_own() -> None:
     text = 'op twice(x[*i]) -> y[*i] { flops i; torch "torch.add" }'
-    (op,) = declare_all(parse(text).items).values()  # type: ignore[arg-type]
+    (op,) = declare_all(parse(text).items).values()
     with pytest.raises(HapError) as stop:
         instantiate(op, [Given("x", (4,), "i64")], {})
     assert "dtype y = number" in stop.value.diagnostics[0].help
-    (op,) = declare_all(parse(text.replace("flops", "dtype y = number; flops")).items).values()  # type: ignore[arg-type]
+    (op,) = declare_all(parse(text.replace("flops", "dtype y = number; flops")).items).values()
     assert instantiate(op, [Given("x", (4,), "i64")], {}).result_dtypes == ("i64",)
-    (op,) = declare_all(parse(text.replace("flops", "dtype x = int; dtype y = f32; flops")).items).values()  # type: ignore[arg-type]
+    (op,) = declare_all(parse(text.replace("flops", "dtype x = int; dtype y = f32; flops")).items).values()
     assert instantiate(op, [Given("x", (4,), "i32")], {}).result_dtypes == ("f32",)
     with pytest.raises(HapError) as stop:
         instantiate(op, [Given("x", (4,), "f32")], {})

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
 import re
 import resource
 import signal
 import socket
-import subprocess
-import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,14 +16,13 @@ import torch.distributed as dist
 
 from hapdsl import __version__
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.lang.resources import programs_folder
-from hapdsl.run import distributed, guarded, heartbeat, launch, links
+from hapdsl.run import distributed, heartbeat, launch, links
 from hapdsl.run.checkpoint import find, steps
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.train import train
-from tests.run.test_launch import Pids
-from tests.run.test_running import as_torchrun_does, free_port
-from tests.run.test_train import program_of
+from tests.run.networks import may_make_networks, networks, proxied, told
+from tests.run.programs import program_of
+from tests.run.ranks import Pids
 
 F64 = torch.float64
 QUICK_S = 4.0  # how long a rank may be silent here; a tenth of a second is what the ranks need
@@ -124,112 +118,6 @@ def test_ranks_whose_parent_dies_before_they_have_met(tmp_path, monkeypatch):
     assert len(ranks) == 3 and not left
 
 
-class Proxy:
-    """Stands between one rank and the store; once cut, it takes everything and passes nothing on."""
-
-    def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.cut = threading.Event()
-
-    def serve(self, port):
-        def pump(source, target):
-            with source, target:
-                while data := source.recv(65536):
-                    if not self.cut.is_set():
-                        target.sendall(data)
-
-        def accept():
-            while True:
-                try:
-                    ours, _ = self.listener.accept()
-                except OSError:
-                    return
-                theirs = socket.create_connection(("127.0.0.1", port))
-                for pair in ((ours, theirs), (theirs, ours)):
-                    threading.Thread(target=pump, args=pair, daemon=True).start()
-
-        threading.Thread(target=accept, daemon=True).start()
-
-
-@contextmanager
-def proxied(monkeypatch):
-    """A way to launch ranks of which the last meets the others through a proxy, and a way to cut it off."""
-    proxy, real, entered = Proxy(), dist.TCPStore, [-1]
-
-    def store(address, port, *arguments, is_master, **named):
-        if is_master:
-            made = real(address, port, *arguments, is_master=True, **named)
-            proxy.serve(made.port)
-            return made
-        mine = proxy.port if entered[0] == 2 else port
-        return real(address, mine, *arguments, is_master=False, **named)
-
-    monkeypatch.setattr(dist, "TCPStore", store)
-    with proxy.listener:
-        yield {"enter": lambda rank: entered.__setitem__(0, rank)}, proxy.cut.set, None
-
-
-def may_make_networks():
-    """Root may; for others a proxy stands for a network."""
-    return os.geteuid() == 0 and subprocess.run(["ip", "netns", "list"], capture_output=True).returncode == 0
-
-
-@contextmanager
-def networks(count):
-    """A namespace per rank, each with a line to a bridge here: 10.97.x.1 is the bridge. Yields where ranks go, how the last one is cut off, and how
-    the last two lose each other: what they send one another goes to an address that nobody has."""
-    own, subnet = f"hap{os.getpid()}", f"10.97.{os.getpid() % 256}"
-    made = []
-
-    def ip(*words):
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    try:
-        ip("link", "add", own, "type", "bridge")
-        made.append(("link", "del", own))
-        ip("addr", "add", f"{subnet}.1/24", "dev", own)
-        ip("link", "set", own, "up")
-        for k in range(count):
-            space = f"{own}-{k}"
-            ip("netns", "add", space)
-            made.append(("netns", "del", space))
-            ip("link", "add", f"{own}v{k}", "type", "veth", "peer", "name", "line", "netns", space)
-            made.append(("link", "del", f"{own}v{k}"))  # a namespace outlives its last process by some minutes
-            ip("link", "set", f"{own}v{k}", "master", own, "up")
-            ip("-n", space, "addr", "add", f"{subnet}.{k + 2}/24", "dev", "line")
-            ip("-n", space, "link", "set", "line", "up")
-            ip("-n", space, "link", "set", "lo", "up")
-
-        def enter(rank):
-            handle = os.open(f"/run/netns/{own}-{rank}", os.O_RDONLY)
-            if ctypes.CDLL(None, use_errno=True).setns(handle, 0x40000000):
-                raise OSError(ctypes.get_errno(), "setns")
-
-        place = {"address": f"{subnet}.1", "enter": enter, "environment": {"GLOO_SOCKET_IFNAME": "line"}}
-
-        def part():
-            for one, other in ((count - 1, count - 2), (count - 2, count - 1)):
-                ip(
-                    "-n",
-                    f"{own}-{one}",
-                    "neigh",
-                    "replace",
-                    f"{subnet}.{other + 2}",
-                    "lladdr",
-                    "02:00:00:00:00:01",
-                    "dev",
-                    "line",
-                    "nud",
-                    "permanent",
-                )
-
-        yield place, lambda: ip("link", "set", f"{own}v{count - 1}", "down"), part
-    finally:
-        for words in reversed(made):
-            subprocess.run(["ip", *words], capture_output=True)
-
-
 @pytest.mark.parametrize("how", ["proxy", "namespaces"] if may_make_networks() else ["proxy"])
 def test_a_rank_that_is_cut_off(how, monkeypatch):
     with networks(3) if how == "namespaces" else proxied(monkeypatch) as (place, cut, _):
@@ -242,15 +130,6 @@ def test_a_rank_that_is_cut_off(how, monkeypatch):
     (said,) = found.diagnostics
     assert found.rank == 2 and said.code == "HAP760" and "cut off from the network" in said.message
     assert seconds < QUICK_S + 10
-
-
-@contextmanager
-def told(monkeypatch, file):
-    """The kernel's answer made up: once there is a file, the second rank hears nothing from anybody (of whom only the first one is a rank)."""
-    monkeypatch.setattr(
-        links, "unanswered_s", lambda connection: 60.0 * (os.environ.get("RANK") == "1" and file.exists())
-    )
-    yield {}, None, file.touch
 
 
 @pytest.mark.parametrize("how", ["told", "namespaces"] if may_make_networks() else ["told"])
@@ -326,97 +205,3 @@ def test_a_rank_with_another_version():
     assert said.code == "HAP717" and "ranks 1 run another version of hapdsl than rank 0" in said.message and said.help
     teller = re.search(r"\(rank (\d) has (\S+)\)", said.message)  # whichever rank is heard first
     assert teller is not None and teller[2] == (OLDER if teller[1] == "1" else __version__)
-
-
-STOPS = """
-import os, signal
-import torch
-from tests.run.test_train import program_of
-
-def batches():
-    graph = program_of("mlp_zero").graph
-    number = 0
-    while True:
-        number += 1
-        if number == 4 and os.environ["RANK"] == "2":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        yield {"x": torch.zeros(64, 64), "label": torch.zeros(64, dtype=torch.int64)}
-"""
-
-
-def test_a_rank_that_is_stopped_under_torchrun(tmp_path, monkeypatch):
-    """Nobody stands above the ranks: the first one says it, and ends; the others see that it is gone, also those that wait for the one that is stopped."""
-    monkeypatch.setattr(heartbeat, "SILENT_S", 6.0)  # a third of it is more than a beat
-    (tmp_path / "stops.py").write_text(STOPS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    pids = []
-
-    def ended(rank):
-        try:
-            return os.waitid(os.P_PID, pids[rank], os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-        except ChildProcessError:  # its status has been read already
-            return True
-
-    def killed():
-        """What torchrun does in the end to a rank that hears no signal; here behind all others."""
-        until = time.monotonic() + 100
-        while time.monotonic() < until and not (len(pids) == 4 and all(map(ended, (0, 1, 3)))):
-            time.sleep(0.1)
-        os.kill(pids[2], signal.SIGKILL)
-
-    helper = threading.Thread(target=killed)
-    helper.start()
-    arguments = ["run", str(programs_folder() / "plans" / "mlp_zero.hap"), "--data", "stops:batches", "--steps", "50"]
-    statuses = as_torchrun_does(arguments, [(0, k) for k in range(4)], free_port(), tmp_path / "said", pids)
-    helper.join()
-    said = [(tmp_path / f"said.{rank}").read_text() for rank in range(4)]
-    assert statuses[2] == -signal.SIGKILL and (statuses[0], statuses[1], statuses[3]) == (1, 1, 1), said
-    assert "HAP760" in said[0] and "process 2" in said[0] and "stopped, or cut off" in said[0], said
-    assert not said[1].strip() and not said[3].strip(), said
-
-
-@pytest.mark.parametrize("how", ["cut off", "apart"])
-def test_a_rank_under_torchrun_that_loses_the_others(how, monkeypatch):
-    """Nobody stands above it: it says so itself, whether the store is out of reach or only another rank is."""
-    said, environment = [], {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "7"}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(heartbeat, "SILENT_S", 6.0)  # a third of it is more than a beat
-    monkeypatch.setattr(links, "unanswered_s", lambda connection: 60.0 if how == "apart" and ready.is_set() else 0.0)
-    proxy, ready = Proxy(), threading.Event()
-    with proxy.listener:
-        store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
-        proxy.serve(store.port)
-        mine = dist.TCPStore("127.0.0.1", proxy.port, is_master=False)
-        guard = guarded.Guard(mine, 1, 2, said.append)
-        ends = [own for own, _, _ in links.connections()]  # here they are both ranks'
-        store.set(f"{heartbeat.prefix()}/ends/0", json.dumps(ends))
-        if how == "cut off":
-            proxy.cut.set()
-        ready.set()
-        until = time.monotonic() + 40
-        while not said and time.monotonic() < until:
-            time.sleep(0.05)
-        guard.stop()
-    (diagnostic,) = said[0].diagnostics
-    rank, words = (
-        (1, "it can't reach the others at 127.0.0.1") if how == "cut off" else (0, "process 1 (rank 1) can't reach it")
-    )
-    assert said[0].rank == rank and diagnostic.code == "HAP760" and words in diagnostic.message
-    if how == "apart":
-        assert int(store.add(f"{heartbeat.prefix()}/cut", 0)) == 1  # a second one would have kept silent
-
-
-def test_torchrun_starts_the_ranks_again(tmp_path, monkeypatch):
-    """Its agent keeps the store, and with it the addresses of ranks that have ended; the same command line goes on from the newest checkpoint."""
-    agent = dist.TCPStore("127.0.0.1", 0, 4, is_master=True, wait_for_workers=False)
-    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    file = str(programs_folder() / "plans" / "mlp_zero.hap")
-    where, places = str(tmp_path / "c"), [(0, k) for k in range(4)]
-    for attempt, last in ((0, "3"), (1, "5")):
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(attempt))
-        arguments = ["run", file, "--checkpoint", where, "--steps", last, "--json"]
-        assert as_torchrun_does(arguments, places, agent.port, tmp_path / "said") == [0, 0, 0, 0]
-    found = json.loads((tmp_path / "said.0").read_text())
-    assert found["first_step"] == 4 and found["resumed"] == f"{where}/step-00000003" and steps(tmp_path / "c") == [3, 5]

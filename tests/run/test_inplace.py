@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from hapdsl.cost.evaluate import evaluate
-from hapdsl.graph.inplace import OVERWRITES
+from hapdsl.graph.inplace import OVERWRITES, scaled
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.run.actions import Action
+from hapdsl.run.context import dtypes_at
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inplace import written
@@ -18,6 +19,8 @@ from hapdsl.run.live import peak_bytes
 from hapdsl.run.lower import lower
 from hapdsl.search.baselines import baselines
 from hapdsl.workbench import Workbench
+from tests.graph.helpers import graph_of
+from tests.run.programs import HALF
 
 # An output is a view of u, which must therefore stay as it is.
 TEXT = """
@@ -165,15 +168,9 @@ model net(batch = 8, d = 4) {
     bench = Workbench("net.hap", text + TEXT[TEXT.index("cluster") :])
     program = baselines(bench.graph("net", {}), bench.cluster("two"))["dp_even"].program
     assert named(program) == {"w.master", "w.m", "w.v"} or named(program) == {"w.master", "w.master.m", "w.master.v"}
-    from hapdsl.run.context import dtypes_at
-
     assert {n.rpartition(".")[2] for n in named(program, dtypes_at(torch.float64))} == {"m", "v"}
 
 
 def test_gradients_in_f16_may_be_taken_back():
-    from hapdsl.graph.inplace import scaled
-    from tests.graph.helpers import graph_of
-    from tests.run.test_running import HALF
-
     assert scaled(graph_of(HALF.replace("CLIP", "")))
     assert not scaled(graph_of(HALF.replace("CLIP", "").replace("f16", "bf16")))

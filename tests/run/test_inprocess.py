@@ -14,8 +14,9 @@ from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.run.inprocess import InProcess, simulate
 from hapdsl.run.pieces import assemble
+from hapdsl.run.validate import random_layout
 from hapdsl.theory.placements import P, R, S
-from tests.run.helpers import graph_of, mover, partials, random_layout
+from tests.run.helpers import inputs_of, mover, partials
 
 
 def one_axis(shares: dict[str, list[int]]) -> Layout:
@@ -26,7 +27,7 @@ def one_axis(shares: dict[str, list[int]]) -> Layout:
 @pytest.mark.parametrize("length", range(1, 18))
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 6])
 def test_gathering_shards_gives_the_tensor_back(length, devices):
-    graph = graph_of([(length, 3)], ["f64"])
+    graph = inputs_of([(length, 3)], ["f64"])
     draw = random.Random(length * 10 + devices)
     layout = random_layout(graph, (("devices", devices),), draw)
     where = S(0) if length > 1 else S(1)
@@ -40,7 +41,7 @@ def test_gathering_shards_gives_the_tensor_back(length, devices):
 
 def test_four_uneven_columns():
     """(2, 14) on dim 1, shares 2/3/4/5."""
-    graph = graph_of([(2, 14)], ["f32"])
+    graph = inputs_of([(2, 14)], ["f32"])
     program = mover(graph, one_axis({"x0.1": [2, 3, 4, 5], "x0.0": [1, 0, 0, 1]}), [[(S(1),)], [(R,)]])
     x = torch.arange(28.0).reshape(2, 14)
     made = simulate(program, {"x0": x})
@@ -49,7 +50,7 @@ def test_four_uneven_columns():
 
 
 def test_a_share_of_nothing_and_fewer_rows_than_devices():
-    graph = graph_of([(2, 3)], ["f64"])
+    graph = inputs_of([(2, 3)], ["f64"])
     program = mover(
         graph, one_axis({"x0.0": [1, 0, 0, 1], "x0.1": [0, 3, 0, 0]}), [[(S(0),)], [(S(1),)], [(R,)], [(P,)], [(S(0),)]]
     )
@@ -97,7 +98,7 @@ def journeys(draw):
 @given(journeys())
 def test_values_survive_any_journey(journey):
     shape, mesh, seed, path = journey
-    graph = graph_of([shape], ["f64"])
+    graph = inputs_of([shape], ["f64"])
     draw = random.Random(seed)
     layout = random_layout(graph, mesh, draw)
     program = mover(graph, layout, [[p] for p in path])
@@ -115,7 +116,7 @@ def test_values_survive_any_journey(journey):
 
 def test_pieces_that_cannot_be_joined_are_refused():
     """Cut by rows [[3, 1], [2, 2]] on both axes, the outer axis can't be gathered while the inner one stays cut evenly."""
-    graph = graph_of([(8, 2)], ["f64"])
+    graph = inputs_of([(8, 2)], ["f64"])
     mesh = (("o", 2), ("i", 2))
     shares = {"x0.0": {(0, 1): np.array([3, 1, 2, 2]), (0,): np.array([4, 4, 4, 4]), (1,): np.array([4, 4, 4, 4])}}
     program = mover(graph, Layout(mesh, shares), [[(S(0), S(0))], [(R, S(0))]])
@@ -125,7 +126,7 @@ def test_pieces_that_cannot_be_joined_are_refused():
 
 
 def test_replicas_that_differ_are_noticed():
-    graph = graph_of([(3,)], ["f64"])
+    graph = inputs_of([(3,)], ["f64"])
     program = Program("p", graph, one_axis({"x0.0": [1, 2]}), [Instruction("input", (), (Value("x0", (R,)),))])
     with pytest.raises(HapError) as stop:
         assemble(program, Value("x0", (R,)), [torch.zeros(3), torch.ones(3)])
@@ -134,7 +135,7 @@ def test_replicas_that_differ_are_noticed():
 
 @pytest.mark.parametrize("given", [{}, {"x0": torch.zeros(3, 3)}])
 def test_missing_and_misshapen_inputs_are_refused(given):
-    graph = graph_of([(3, 2)], ["f64"])
+    graph = inputs_of([(3, 2)], ["f64"])
     program = mover(graph, one_axis({"x0.0": [1, 2], "x0.1": [1, 1]}), [[(S(0),)], [(R,)]])
     with pytest.raises(HapError) as stop:
         simulate(program, given)

@@ -19,22 +19,7 @@ import torch.distributed as dist
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.run import launch as launching
 from hapdsl.run.launch import launch
-
-
-class Pids:
-    """Collects the ranks' process ids, and whatever else they report."""
-
-    def __init__(self):
-        self.pids, self.values = {}, []
-
-    def __call__(self, rank, header, tensor):
-        if header["kind"] == "pid":
-            self.pids[rank] = header["pid"]
-        else:
-            self.values.append((rank, header, tensor))
-
-    def gone(self):
-        return all(not os.path.exists(f"/proc/{pid}") for pid in self.pids.values())
+from tests.run.ranks import Pids
 
 
 def add_up(reporter):

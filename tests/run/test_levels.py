@@ -9,13 +9,15 @@ import pytest
 import torch
 
 from hapdsl.graph.program import METHODS, Layout
+from hapdsl.run import collectives, levels
 from hapdsl.run.distributed import Rank
+from hapdsl.run.groups import Group
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.launch import launch
 from hapdsl.run.moves import PHASED
+from hapdsl.run.validate import random_layout
 from hapdsl.theory.placements import P, R, S
-from tests.run.helpers import graph_of, random_layout
-from tests.run.test_distributed import SHAPES, SHARES, Case, case, spread
+from tests.run.helpers import SHAPES, SHARES, Case, case, inputs_of, spread
 
 RANKS = 4
 NODES = {
@@ -34,15 +36,15 @@ def cases() -> dict[str, Case]:
     for op, path in JOURNEYS.items():
         for method in METHODS[op]:
             for pattern, rows in SHARES.items():
-                graph = graph_of(SHAPES[:1], ["f64"])
+                graph = inputs_of(SHAPES[:1], ["f64"])
                 shares = {c: {(0,): spread(rows[int(c[-1]) % 2], u.units)} for c, u in graph.classes.items()}
                 found[f"{op}, {method}, {pattern}"] = case(
                     graph, Layout((("devices", RANKS),), shares), [[(p,)] for p in path], method, 1
                 )
-            graph = graph_of(SHAPES, ["f64", "f32", "f64"])
+            graph = inputs_of(SHAPES, ["f64", "f32", "f64"])
             layout = random_layout(graph, (("devices", RANKS),), random.Random(4))
             found[f"{op}, {method}, three operands"] = case(graph, layout, [[(p,)] * 3 for p in path], method, 2)
-    graph = graph_of(SHAPES[:1], ["f64"])
+    graph = inputs_of(SHAPES[:1], ["f64"])
     layout = random_layout(graph, (("outer", 2), ("inner", 2)), random.Random(3))
     moves = [[(P, P)], [(P, R)], [(R, R)]]
     found["two axes"] = case(graph, layout, moves, "tree", 3)
@@ -95,9 +97,6 @@ def test_ranks_hold_what_the_inprocess_executor_holds(name, reported):
 
 def test_levels_are_used(monkeypatch):
     """Ranks on one host have none; with two in each node a hierarchical gather goes across and then within."""
-    from hapdsl.run import levels
-    from hapdsl.run.groups import Group
-
     made = []
     monkeypatch.setattr(levels.dist, "new_group", lambda ranks: made.append(tuple(ranks)))
     group = Group((0, 1, 2, 3), 2)
@@ -147,9 +146,6 @@ class Wire:
 @pytest.mark.parametrize("even", [True, False])
 def test_an_all_to_all_by_levels_brings_what_pairs_bring(letters, even, monkeypatch):
     """Every rank gets what is for it, empty parts too; between nodes go the bytes of the formula, to as many partners as there are other nodes."""
-    from hapdsl.run import collectives, levels
-    from hapdsl.run.groups import Group
-
     n = len(letters)
     draw = random.Random(n)
     lengths = [[4 if even else draw.choice((0, 0, 1, 5)) for _ in range(n)] for _ in range(n)]

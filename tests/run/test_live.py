@@ -13,10 +13,11 @@ from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial, random_inputs
 from hapdsl.run.launch import launch
 from hapdsl.run.live import peak_bytes
+from hapdsl.run.validate import random_layout
 from hapdsl.theory.placements import P, R, S
 from hapdsl.workbench import Workbench
-from tests.run.helpers import graph_of, mover, random_layout
-from tests.run.test_train import PLANS
+from tests.run.helpers import inputs_of, mover
+from tests.run.programs import PLANS
 
 
 def held(reporter, programs):
@@ -43,7 +44,7 @@ def test_messages_take_what_is_predicted():
     }.items():
         for method in (m for m in METHODS[op] if m != "hierarchical"):
             for count in (1, 2):
-                graph = graph_of([(64, 48)] * count, ["f32"] * count)
+                graph = inputs_of([(64, 48)] * count, ["f32"] * count)
                 even = Layout((("devices", 4),), {c: {(0,): Layout.even(u.units, 4)} for c, u in graph.classes.items()})
                 for layout in (even, random_layout(graph, (("devices", 4),), random.Random(count))):
                     name = f"{op} {method} of {count}, {'even' if layout is even else 'uneven'}"

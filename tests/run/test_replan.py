@@ -122,8 +122,6 @@ def test_until_none_is_left(tmp_path):
 
 
 def test_other_failures_are_not_answered_with_a_plan(tmp_path):
-    from hapdsl.run.replan import train_on
-
     bench = Workbench(tmp_path / "trio.hap", text(TRIO, "[32, 16, 16]"))
     run = Survivor(bench, bench.program(), bench.proven(bench.program()).program)
     with pytest.raises(HapError) as stop:

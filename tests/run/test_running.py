@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 
 from hapdsl.graph.program import Layout, Program
 from hapdsl.graph.training import TrainingGraph
@@ -27,30 +22,16 @@ from hapdsl.run.gradients import Gradients
 from hapdsl.run.how import How
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.launch import launch
-from hapdsl.run.loading import batches
 from hapdsl.run.lower import Exchange, lower
-from hapdsl.run.replicas import fingerprint
+from hapdsl.run.replicas import check, fingerprint
 from hapdsl.run.train import train
 from hapdsl.search.planner import plan
 from hapdsl.search.restriction import Restriction
 from hapdsl.theory.placements import R
 from hapdsl.workbench import Workbench
-from tests.check.random_programs import random_program
 from tests.graph.helpers import graph_of
-from tests.run.test_train import program_of
+from tests.run.programs import HALF, program_of, randomly
 
-HALF = """
-model net(batch = 8, d = 16, hidden = 12, scale = 1.0) {
-    input x     : f32[batch, d]
-    input label : i64[batch]
-    param w1    : f16[d, hidden] master f32 init normal(std = 0.3)
-    param w2    : f16[hidden, 5] master f32 init normal(std = 0.3)
-    h = gelu(matmul(cast(x, to = f16), w1))
-    z = scale(cast(matmul(h, w2), to = f32), by = scale)
-    loss = cross_entropy(z, label)
-    train loss with adamw(lr = 0.01, weight_decay = 0.1) CLIP
-}
-"""
 DRIFT = """
 op drifting(x[*i]) -> y[*i] { linear x; grad x = y.grad; torch "tests.run.drift.drifting" }
 model m(batch = 8, d = 6) {
@@ -62,11 +43,6 @@ model m(batch = 8, d = 6) {
     train loss with sgd(lr = 0.01)
 }
 """
-
-
-def randomly(graph: TrainingGraph, seed: int, devices: int = 4) -> Program:
-    """A random program for the graph on uneven shares."""
-    return random_program(graph, (("devices", devices),), seed)
 
 
 # -- gradients --------------------------------------------------------------------------
@@ -202,8 +178,6 @@ def test_replicas_that_drift_are_seen_and_brought_together():
 
 
 def together(reporter, program):
-    from hapdsl.run.replicas import check
-
     rank = Rank(program)
     rank.load(initial(program.graph, 0))
     replicated = [v for v in rank.held if v.placement[0].kind == "R"]
@@ -243,78 +217,6 @@ def test_a_fingerprint_sees_any_bit():
         assert len(prints) == 1 + n * x.element_size() * (8 if dtype != torch.bool else 1)
 
 
-# -- data -------------------------------------------------------------------------------
-
-
-def loaded(reporter, programs, data, workers):
-    for k, program in enumerate(programs):
-        rank = Rank(program)
-        feed = open_feed(data, program.graph, 3)
-        for step, fed in zip(range(1, 4), batches(feed, rank, range(1, 4), workers), strict=True):
-            whole = rank.feed(open_feed(data, program.graph, 3).batch(step))
-            same = fed.keys() == whole.keys() and all(
-                len(fed[v]) == len(whole[v])
-                and all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(fed[v], whole[v], strict=True))
-                for v in whole
-            )
-            reporter.send(
-                "share",
-                program=k,
-                step=step,
-                same=same,
-                elements=sum(t.numel() for parts in fed.values() for t in parts),
-            )
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("samples")
-    x, label = torch.randn(50, 16, generator=torch.Generator().manual_seed(1)), torch.arange(50) % 5
-    save_file({"x": x, "label": label.to(torch.int32)}, folder / "some.safetensors")
-    np.savez(folder / "some.npz", x=x.numpy(), label=label.numpy())
-    return folder
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_shares_of_a_batch_are_cut_from_the_same_batch(samples, workers):
-    """Whatever the program, its shares (some have none) and its turns; and a rank reads its own share only."""
-    text = HALF.replace("CLIP", "")
-    graph = graph_of(text)
-    turns = graph_of(
-        text.replace("    h = ", "    microbatch 2 {\n    h = ")
-        .replace("loss = cross", "loss = cross")
-        .replace("(z, label)\n", "(z, label)\n    }\n")
-    )
-    assert turns.turns == 2
-    programs = [randomly(g, seed, 3) for g in (graph, turns) for seed in range(3 if not workers else 1)]
-    seen = []
-    launch(
-        loaded,
-        3,
-        (programs, str(samples / "some.safetensors"), workers),
-        lambda rank, header, tensor: seen.append(header),
-        method="fork",
-    )
-    assert len(seen) == 3 * 3 * len(programs) and all(h["same"] for h in seen)
-
-
-def test_safetensors_are_data_as_npz_is(samples):
-    graph = graph_of(HALF.replace("CLIP", ""))
-    one, other = (open_feed(str(samples / f"some.{end}"), graph, 2) for end in ("safetensors", "npz"))
-    for step in (1, 7):
-        a, b = one.batch(step), other.batch(step)
-        assert all(torch.equal(a[n], b[n]) and a[n].dtype == b[n].dtype for n in b) and a["label"].dtype == torch.int64
-
-
-@pytest.mark.parametrize(("content", "words"), [(None, "there is no file"), (b"\xff" * 100, "can't be read")])
-def test_a_file_that_is_no_safetensors(tmp_path, content, words):
-    if content is not None:
-        (tmp_path / "x.safetensors").write_bytes(content)
-    with pytest.raises(HapError, match=words) as stop:
-        open_feed(str(tmp_path / "x.safetensors"), graph_of(HALF.replace("CLIP", "")))
-    assert stop.value.diagnostics[0].code == "HAP710"
-
-
 # -- how ------------------------------------------------------------------------------
 
 
@@ -347,67 +249,6 @@ def test_segments_end_at_collectives():
     rest = [k for k in found["plain"] if k not in ("compute", "convert")]
     assert [k for k in found["compiled"] if k not in ("compute", "convert")] == rest and "start" in rest
     assert len(found["compiled"]) < len(found["plain"])
-
-
-# -- torchrun ---------------------------------------------------------------------------
-
-
-def as_torchrun_does(
-    arguments: list[str], places: list[tuple[int, int]], port: int, said: Path, pids: list[int] | None = None
-) -> list[int]:
-    """`hapdsl ARGUMENTS` in one process per (node, local rank), with the environment that torchrun gives; exit statuses. `pids` is filled on the way."""
-    pids = [] if pids is None else pids
-    for rank, (node, local) in enumerate(places):
-        pid = os.fork()
-        if pid == 0:
-            status = 99
-            try:
-                os.environ.update(
-                    {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(len(places)), "GROUP_RANK": str(node),
-                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
-                )  # fmt: skip
-                with open(said.with_suffix(f".{rank}"), "w", encoding="utf-8") as out:
-                    sys.stdout = sys.stderr = out
-                    from hapdsl.cli import main
-
-                    status = main(arguments)
-            except SystemExit as end:
-                status = int(end.code or 0)
-            finally:
-                os._exit(status)
-        pids.append(pid)
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-def test_run_under_torchrun_on_two_nodes(tmp_path):
-    file = str(programs_folder() / "plans" / "mlp_zero.hap")
-    log, said = tmp_path / "log.jsonl", tmp_path / "said"
-    arguments = ["run", file, "--data", "digits", "--steps", "3", "--dtype", "f64", "--log", str(log)]
-    assert as_torchrun_does(arguments, [(0, 0), (0, 1), (1, 0), (1, 1)], free_port(), said) == [0, 0, 0, 0]
-    words = [said.with_suffix(f".{rank}").read_text(encoding="utf-8") for rank in range(4)]
-    assert "3 steps on 4 processes" in words[0] and not any(w.strip() for w in words[1:]), words
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    here = train(program_of("mlp_zero"), 4, 3, "digits", dtype=torch.float64)
-    assert here is not None and [line["step"] for line in lines] == [1, 2, 3]
-    assert [line["loss"] for line in lines] == here.loss
-
-
-def test_a_torchrun_with_another_number_of_processes(tmp_path):
-    file = str(programs_folder() / "plans" / "mlp_zero.hap")
-    said = tmp_path / "said"
-    statuses = as_torchrun_does(["run", file], [(0, 0), (0, 1), (0, 2)], free_port(), said)
-    assert 0 not in statuses and len(set(statuses)) == 1
-    words = [said.with_suffix(f".{rank}").read_text(encoding="utf-8") for rank in range(3)]
-    assert "HAP718" in words[0] and "3 processes for a program on 4 devices" in words[0]
-    assert not any(w.strip() for w in words[1:]), "said once"
 
 
 def test_layouts_are_used():

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 import random
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch.nn.functional import scaled_dot_product_attention
 
 from hapdsl.cli import main
@@ -22,8 +19,6 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.parse import parse
 from hapdsl.run import (
-    checkpoint,
-    checkpoint_read,
     checkpoint_state,
     checkpoint_write,
     gradients,
@@ -42,22 +37,13 @@ from hapdsl.run.launch import launch
 from hapdsl.run.lower import Compute, Convert
 from hapdsl.run.moves import Move
 from hapdsl.run.reference import Reference
-from hapdsl.theory.library import standard
 from hapdsl.theory.placements import P, R, S
 from hapdsl.workbench import Workbench
-from tests.run.helpers import graph_of, mover, partials
-from tests.texts import PROGRAM, TINY, block_in
+from tests.run.helpers import inputs_of, mover, partials
+from tests.run.programs import FED, model
+from tests.texts import PROGRAM, TINY
 
 F64 = torch.float64
-
-
-def built(text, train=True):
-    model = block_in(text, nodes.Model)
-    return build(model, {}, standard(), train=train)
-
-
-def model(body, head="batch = 6"):
-    return built(f"model m({head}) {{\n{body}\n}}")
 
 
 # -- first values --------------------------------------------------------------------
@@ -136,8 +122,6 @@ def test_attention_whose_values_are_of_another_size(causal):
 
 # -- feeds --------------------------------------------------------------------------------
 
-FED = "input x : f32[batch, 2]\ninput rate : f32[]\nparam w : f32[2, 3]\nloss = sum(matmul(x, w), [0, 1])\ntrain loss with sgd(lr = rate)"
-
 
 def counted():
     for step in range(1, 5):
@@ -171,74 +155,6 @@ def test_a_rank_is_given_the_step_s_value_of_an_input_without_dims(tmp_path):
     assert float(feed.batch(3)["rate"]) == pytest.approx(0.2)
 
 
-# -- files --------------------------------------------------------------------------------
-
-
-def saved(folder, graph):
-    return write_whole(folder, graph, initial(graph)).folder
-
-
-def test_a_checkpoint_of_another_kind_of_numbers(tmp_path):
-    floats = model("input x : f32[batch, 2]\nparam w : f32[2, 3]\nfrozen b : f32[3]\nloss = sum(add(matmul(x, w), b), [0, 1])\ntrain loss with sgd(lr = 0.1)")  # fmt: skip
-    whole = model("input x : f32[batch, 2]\nparam w : f32[2, 3]\nfrozen b : i64[3]\nloss = sum(add(matmul(x, w), cast(b, to = f32)), [0, 1])\ntrain loss with sgd(lr = 0.1)")  # fmt: skip
-    found = checkpoint.find(saved(tmp_path, floats))
-    checkpoint_read.fits(found, floats)
-    with pytest.raises(HapError, match=r"'b' of .* holds f32, model 'm' says i64") as stop:
-        checkpoint_read.fits(found, whole)
-    assert stop.value.diagnostics[0].code == "HAP753"
-
-
-def forged(folder, change):
-    """Change the manifest, and its checksum with it."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    change(manifest)
-    del manifest["checksum"]
-    compact = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    whole = manifest | {"checksum": hashlib.sha256(compact.encode()).hexdigest()}
-    (folder / "manifest.json").write_text(json.dumps(whole))
-
-
-def replaced(folder, tensors):
-    """Put other tensors into the first rank's file, and its size and checksum into the manifest."""
-    path = folder / checkpoint.file_name(0)
-    save_file(tensors, path)
-    content = path.read_bytes()
-    file = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    forged(folder, lambda manifest: manifest["files"][0].update(file))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda t: {n: x for n, x in t.items() if n != "w@R"} | {"v@R": t["w@R"]}, "'w@R' is missing"),
-        (lambda t: t | {"w@R": t["w@R"].to(torch.int32)}, "'w@R' holds torch.int32, f32 was written"),
-        (lambda t: t | {"w@R": t["w@R"].T.contiguous()}, r"'w@R' has shape \[3, 2\], \[2, 3\] was written"),
-    ],
-    ids=["a name", "numbers", "a shape"],
-)
-def test_a_file_that_the_manifest_knows_but_doesn_t_describe(tmp_path, change, words):
-    graph = model(FED)
-    folder = saved(tmp_path, graph)
-    replaced(folder, change(load_file(folder / checkpoint.file_name(0))))
-    found = checkpoint.find(folder)
-    found.verify()
-    with pytest.raises(HapError, match=words) as stop:
-        dict(checkpoint_read.tensors(found))
-    assert stop.value.diagnostics[0].code == "HAP751"
-
-
-def test_a_manifest_that_is_no_manifest(tmp_path):
-    folder = saved(tmp_path, model(FED))
-    forged(folder, lambda manifest: manifest["tensors"]["w"].update(dtype="f33"))
-    with pytest.raises(HapError, match="tensor 'w'") as stop:
-        checkpoint.find(folder)
-    assert stop.value.diagnostics[0].code == "HAP751"
-    os.truncate(folder / "manifest.json", checkpoint.LARGEST_MANIFEST + 1)  # takes no room on the disk
-    with pytest.raises(HapError, match="too many for a manifest") as stop:
-        checkpoint.find(folder)
-    assert stop.value.diagnostics[0].code == "HAP751"
-
-
 def test_a_machine_that_can_t_see_the_folder(tmp_path):
     """Each rank writes its own file; rank 0 alone has made the folder."""
     _, failed = checkpoint_write.Writer._write(None, tmp_path / "elsewhere" / "rank-1.safetensors", {})
@@ -250,7 +166,7 @@ def test_a_machine_that_can_t_see_the_folder(tmp_path):
 
 
 def test_what_doesn_t_fit_the_layout_is_refused():
-    graph = graph_of([(4, 6)], ["f64"])
+    graph = inputs_of([(4, 6)], ["f64"])
     shares = {c: {(0,): np.array([u.units - 1, 1])} for c, u in graph.classes.items()}
     program = mover(graph, Layout((("devices", 2),), shares), [[(S(0),)], [(R,)]])
     start, end = (i.outputs[0] for i in program.instructions)
@@ -283,7 +199,7 @@ def alone_and_narrow(reporter, program, held):
 
 
 def test_a_mesh_axis_of_one_device_and_clocks_of_two_machines():
-    graph = graph_of([(4, 6), (3, 2)], ["f64", "f64"])
+    graph = inputs_of([(4, 6), (3, 2)], ["f64", "f64"])
     shares = {c: {(0,): np.array([u.units - 1, 1]), (1,): np.array([u.units])} for c, u in graph.classes.items()}
     layout = Layout((("outer", 2), ("inner", 1)), shares)
     program = mover(graph, layout, [[(P, P)] * 2, [(P, R)] * 2, [(R, R)] * 2])
@@ -400,7 +316,8 @@ cluster c {{ device a {{ compute = 1 GFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s
     for width, name in ((3, "old"), (4, "new")):
         (tmp_path / f"{name}.hap").write_text(text.format(width), encoding="utf-8")
         assert main(["plan", str(tmp_path / f"{name}.hap"), "-o", str(tmp_path / f"{name}.plan.hap")]) == 0
-    saved(tmp_path / "ck", Workbench(str(tmp_path / "old.hap")).graph())
+    older = Workbench(str(tmp_path / "old.hap")).graph()
+    write_whole(tmp_path / "ck", older, initial(older))
     capsys.readouterr()
     assert main(["run", str(tmp_path / "new.plan.hap"), "--resume", str(tmp_path / "ck"), "--steps", "2"]) == 2
     said = capsys.readouterr()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -22,25 +19,7 @@ from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.run.reference import Reference
 from hapdsl.run.train import train
 from hapdsl.workbench import Workbench
-from tests.texts import REPOSITORY
-
-PLANS = sorted((programs_folder() / "plans").glob("*.hap"))
-
-
-def program_of(name):
-    bench = Workbench(programs_folder() / "plans" / f"{name}.hap")
-    return bench.proven(bench.programs()[0]).program
-
-
-def on_two(program, shares):
-    """The program's text for two devices with these shares."""
-    folder = programs_folder() / "plans"
-    text = (folder / f"{program.name}.hap").read_text()
-    text = text.replace("[32, 16, 8, 8]", str(shares["batch"])).replace("[64, 32, 16, 16]", str(shares["hidden"]))
-    text = text.replace(" on digits", " on pair")
-    text += "\ncluster pair { device gpu { compute = 1 TFLOP/s, memory = 1 GB, bandwidth = 1 TB/s }\n node n = 2 * gpu over { bandwidth = 1 GB/s, latency = 1 us } }\n"
-    bench = Workbench(folder / "two.hap", text)
-    return bench.proven(bench.program()).program
+from tests.run.programs import PLANS, program_of
 
 
 def torch_mlp(program, steps, data):
@@ -173,23 +152,3 @@ def test_a_wrong_label_ends_the_run_with_its_code(tmp_path):
         train(program, 4, 2, str(tmp_path / "bad.npz"), names=["a", "b", "c", "d"])
     (found,) = stop.value.diagnostics
     assert found.code == "HAP702" and "label 10 is none of the 10 classes" in found.message
-
-
-def test_under_an_existing_torchrun(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import torch\n"
-        "from tests.run.test_train import on_two, program_of\n"
-        "from hapdsl.run.train import train\n"
-        "program = on_two(program_of('mlp_megatron'), {'batch': [10, 54], 'hidden': [100, 28]})\n"
-        "result = train(program, 2, 3, 'random', reference=True, dtype=torch.float64)\n"
-        "if result is not None:\n"
-        "    print('RESULT', len(result.loss), result.loss_diff < 1e-12, result.param_diff < 1e-9, len(result.final))\n",
-        encoding="utf-8",
-    )
-    run = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(script)],
-        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )  # fmt: skip
-    lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines == ["RESULT 3 True True 9"], run.stderr[-2000:]

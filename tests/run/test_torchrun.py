@@ -1,0 +1,162 @@
+"""Ranks that torchrun starts: one program on all of them, one voice, and the end when one of them is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from hapdsl.lang.resources import programs_folder
+from hapdsl.run import guarded, heartbeat, links
+from hapdsl.run.checkpoint import steps
+from hapdsl.run.train import train
+from tests.processes import free_port
+from tests.run.networks import Proxy
+from tests.run.programs import program_of
+from tests.run.ranks import as_torchrun_does
+from tests.texts import REPOSITORY
+
+
+def test_run_under_torchrun_on_two_nodes(tmp_path):
+    file = str(programs_folder() / "plans" / "mlp_zero.hap")
+    log, said = tmp_path / "log.jsonl", tmp_path / "said"
+    arguments = ["run", file, "--data", "digits", "--steps", "3", "--dtype", "f64", "--log", str(log)]
+    assert as_torchrun_does(arguments, [(0, 0), (0, 1), (1, 0), (1, 1)], free_port(), said) == [0, 0, 0, 0]
+    words = [said.with_suffix(f".{rank}").read_text(encoding="utf-8") for rank in range(4)]
+    assert "3 steps on 4 processes" in words[0] and not any(w.strip() for w in words[1:]), words
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    here = train(program_of("mlp_zero"), 4, 3, "digits", dtype=torch.float64)
+    assert here is not None and [line["step"] for line in lines] == [1, 2, 3]
+    assert [line["loss"] for line in lines] == here.loss
+
+
+def test_a_torchrun_with_another_number_of_processes(tmp_path):
+    file = str(programs_folder() / "plans" / "mlp_zero.hap")
+    said = tmp_path / "said"
+    statuses = as_torchrun_does(["run", file], [(0, 0), (0, 1), (0, 2)], free_port(), said)
+    assert 0 not in statuses and len(set(statuses)) == 1
+    words = [said.with_suffix(f".{rank}").read_text(encoding="utf-8") for rank in range(3)]
+    assert "HAP718" in words[0] and "3 processes for a program on 4 devices" in words[0]
+    assert not any(w.strip() for w in words[1:]), "said once"
+
+
+def test_under_an_existing_torchrun(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "from tests.run.programs import on_two, program_of\n"
+        "from hapdsl.run.train import train\n"
+        "program = on_two(program_of('mlp_megatron'), {'batch': [10, 54], 'hidden': [100, 28]})\n"
+        "result = train(program, 2, 3, 'random', reference=True, dtype=torch.float64)\n"
+        "if result is not None:\n"
+        "    print('RESULT', len(result.loss), result.loss_diff < 1e-12, result.param_diff < 1e-9, len(result.final))\n",
+        encoding="utf-8",
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(script)],
+        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines == ["RESULT 3 True True 9"], run.stderr[-2000:]
+
+
+STOPS = """
+import os, signal
+import torch
+from tests.run.programs import program_of
+
+def batches():
+    graph = program_of("mlp_zero").graph
+    number = 0
+    while True:
+        number += 1
+        if number == 4 and os.environ["RANK"] == "2":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        yield {"x": torch.zeros(64, 64), "label": torch.zeros(64, dtype=torch.int64)}
+"""
+
+
+def test_a_rank_that_is_stopped_under_torchrun(tmp_path, monkeypatch):
+    """Nobody stands above the ranks: the first one says it, and ends; the others see that it is gone, also those that wait for the one that is stopped."""
+    monkeypatch.setattr(heartbeat, "SILENT_S", 6.0)  # a third of it is more than a beat
+    (tmp_path / "stops.py").write_text(STOPS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pids = []
+
+    def ended(rank):
+        try:
+            return os.waitid(os.P_PID, pids[rank], os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        except ChildProcessError:  # its status has been read already
+            return True
+
+    def killed():
+        """What torchrun does in the end to a rank that hears no signal; here behind all others."""
+        until = time.monotonic() + 100
+        while time.monotonic() < until and not (len(pids) == 4 and all(map(ended, (0, 1, 3)))):
+            time.sleep(0.1)
+        os.kill(pids[2], signal.SIGKILL)
+
+    helper = threading.Thread(target=killed)
+    helper.start()
+    arguments = ["run", str(programs_folder() / "plans" / "mlp_zero.hap"), "--data", "stops:batches", "--steps", "50"]
+    statuses = as_torchrun_does(arguments, [(0, k) for k in range(4)], free_port(), tmp_path / "said", pids)
+    helper.join()
+    said = [(tmp_path / f"said.{rank}").read_text() for rank in range(4)]
+    assert statuses[2] == -signal.SIGKILL and (statuses[0], statuses[1], statuses[3]) == (1, 1, 1), said
+    assert "HAP760" in said[0] and "process 2" in said[0] and "stopped, or cut off" in said[0], said
+    assert not said[1].strip() and not said[3].strip(), said
+
+
+@pytest.mark.parametrize("how", ["cut off", "apart"])
+def test_a_rank_under_torchrun_that_loses_the_others(how, monkeypatch):
+    """Nobody stands above it: it says so itself, whether the store is out of reach or only another rank is."""
+    said, environment = [], {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "7"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(heartbeat, "SILENT_S", 6.0)  # a third of it is more than a beat
+    monkeypatch.setattr(links, "unanswered_s", lambda connection: 60.0 if how == "apart" and ready.is_set() else 0.0)
+    proxy, ready = Proxy(), threading.Event()
+    with proxy.listener:
+        store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+        proxy.serve(store.port)
+        mine = dist.TCPStore("127.0.0.1", proxy.port, is_master=False)
+        guard = guarded.Guard(mine, 1, 2, said.append)
+        ends = [own for own, _, _ in links.connections()]  # here they are both ranks'
+        store.set(f"{heartbeat.prefix()}/ends/0", json.dumps(ends))
+        if how == "cut off":
+            proxy.cut.set()
+        ready.set()
+        until = time.monotonic() + 40
+        while not said and time.monotonic() < until:
+            time.sleep(0.05)
+        guard.stop()
+    (diagnostic,) = said[0].diagnostics
+    rank, words = (
+        (1, "it can't reach the others at 127.0.0.1") if how == "cut off" else (0, "process 1 (rank 1) can't reach it")
+    )
+    assert said[0].rank == rank and diagnostic.code == "HAP760" and words in diagnostic.message
+    if how == "apart":
+        assert int(store.add(f"{heartbeat.prefix()}/cut", 0)) == 1  # a second one would have kept silent
+
+
+def test_torchrun_starts_the_ranks_again(tmp_path, monkeypatch):
+    """Its agent keeps the store, and with it the addresses of ranks that have ended; the same command line goes on from the newest checkpoint."""
+    agent = dist.TCPStore("127.0.0.1", 0, 4, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    file = str(programs_folder() / "plans" / "mlp_zero.hap")
+    where, places = str(tmp_path / "c"), [(0, k) for k in range(4)]
+    for attempt, last in ((0, "3"), (1, "5")):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(attempt))
+        arguments = ["run", file, "--checkpoint", where, "--steps", last, "--json"]
+        assert as_torchrun_does(arguments, places, agent.port, tmp_path / "said") == [0, 0, 0, 0]
+    found = json.loads((tmp_path / "said.0").read_text())
+    assert found["first_step"] == 4 and found["resumed"] == f"{where}/step-00000003" and steps(tmp_path / "c") == [3, 5]
