@@ -133,7 +133,7 @@ PLACES: dict[str, str] = {
     "HAP111": model(f"frozen big : {HERE}"),
     "HAP112": f"{HERE}\n",
     "HAP113": loaded(TO_A),
-    "HAP114": HERE.join(["", "\n" + cluster()]),
+    "HAP114": HERE + "\n" + cluster(),
     "HAP130": f"{HERE}\n",
     "HAP132": f"{HERE}\n",
     "HAP201": model("a = tanh(b)\n    " + HERE),
@@ -164,9 +164,7 @@ PLACES: dict[str, str] = {
     "HAP225": HERE + "\n" + model("y = f(x)"),
     "HAP226": HERE + "\n" + model("y = f(x)"),
     "HAP227": model("frozen w : f32[d, 4]\n    " + HERE),
-    "HAP228": HERE.replace("HERE", "")
-    + "\n"
-    + trained("loss = cross_entropy(double(z), label)\n    train loss with sgd()"),
+    "HAP228": HERE + "\n" + trained("loss = cross_entropy(double(z), label)\n    train loss with sgd()"),
     "HAP229": trained(f"{HERE}\n    {LOSS}train loss with sgd()"),
     "HAP230": HERE + "\n",
     "HAP231": trained(f"{LOSS}train loss with adamw()\n    {HERE}"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from hapdsl.check.verify import Checked, verify
+from hapdsl.graph.build import build, operators
 from hapdsl.graph.program import Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
@@ -37,8 +38,6 @@ class Case:
 
 def case(text: str) -> Case:
     """Read, build and verify. `text` is counted in lines from its first that isn't blank."""
-    from hapdsl.graph.build import build, operators
-
     bundle = load_text(text.lstrip("\n"))
     (model,) = bundle.models.values()
     (program,) = bundle.programs.values()

@@ -5,6 +5,7 @@ Elsewhere: text such as `f32[b, s]` or `[/x]` was taken for markup and vanished 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,17 @@ def test_what_is_shown_is_what_was_written(line: str) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_a_file_cut_off_anywhere_has_a_position(path: Path) -> None:
-    """Cut at every line end of a block: the file ends inside it."""
+    """Cut at line ends: inside a block the file ends too early, and that is said of its end; between blocks nothing is wrong."""
     lines = path.read_text(encoding="utf-8").splitlines()
     last = len(lines)
     for cut in range(1, last, max(1, last // 25)):
         text = "\n".join(lines[:cut]) + "\n"
-        try:
+        written = re.sub(r'"[^"\n]*"|#.*', "", text)
+        if not sum(written.count(left) - written.count(right) for left, right in ("()", "[]", "{}")):
             parse(text, path.name)
-        except HapError as stop:
-            for d in stop.diagnostics:
-                assert 1 <= d.span.line <= cut + 1 and d.span.column >= 1, d
-                assert len(d.message.split()) >= 3
+            continue
+        with pytest.raises(HapError) as stop:
+            parse(text, path.name)
+        for d in stop.value.diagnostics:
+            assert 1 <= d.span.line <= cut + 1 and d.span.column >= 1, d
+            assert len(d.message.split()) >= 3

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from hapdsl.graph.build import build, operators
+from hapdsl.lang.load import load_text
 from hapdsl.theory.rules import rules
 from hapdsl.workbench import Workbench
 from tests.cases.helpers import case, run, same
@@ -110,9 +112,6 @@ program p for m {
 
 def broadcast_program() -> str:
     """The backward lines follow the graph, whatever it calls its tensors."""
-    from hapdsl.graph.build import build, operators
-    from hapdsl.lang.load import load_text
-
     bundle = load_text(BROADCAST.replace("BACK", ""))
     graph = build(bundle.models["m"], {}, operators({}), {})
     lines, placed = [], {"x": "S(0)", "gain": "R", "w": "R", "s": "S(0)", "z": "S(0)", "loss.grad": "R"}
@@ -120,7 +119,11 @@ def broadcast_program() -> str:
         if node.section != "backward":
             continue
         given = [placed[n] for n in node.inputs]
-        by_batch = [r for r in node.rules if any(p.kind != "R" for p in r.inputs + r.outputs) and all(w == "S(0)" or str(p) == w for p, w in zip(r.inputs, given, strict=True)) and [str(p) for p in r.inputs] == given]  # fmt: skip
+        by_batch = [
+            r
+            for r in node.rules
+            if [str(p) for p in r.inputs] == given and {str(p) for p in r.inputs + r.outputs} != {"R"}
+        ]
         rule = by_batch[0] if by_batch else node.rules[0]
         for n, p in zip(node.outputs, rule.outputs, strict=True):
             placed[n] = str(p)

@@ -8,13 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Run
+from hapdsl.search.pairs import Pairs
+from tests.cli.conftest import Ran, Run
 from tests.texts import PROGRAM, PROGRAMS, REPOSITORY, TINY
 
 KEYS = {
@@ -149,23 +149,17 @@ def test_settings_twice(hapdsl: Run, model: Path) -> None:
 def test_which_one(hapdsl: Run, tmp_path: Path) -> None:
     path = tmp_path / "two.hap"
     path.write_text(TINY + TINY.replace("model tiny", "model other").replace("cluster pair", "cluster more"))
-    assert hapdsl("plan", "--all-devices", path, "--json").codes == ["HAP241"]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiney", "--json").codes == ["HAP242"]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--json").codes == ["HAP421"]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "nome", "--json").codes == ["HAP422"]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", f"{path}:nome", "--json").codes == [
-        "HAP422"
-    ]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "no/such.hap", "--json").codes == [
-        "HAP120"
-    ]
-    assert hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "std/mlp.hap", "--json").codes == [
-        "HAP423"
-    ]
-    assert (
-        hapdsl("plan", "--all-devices", path, "--model", "tiny", "--cluster", "more", "--json").object["cluster"]
-        == "more"
-    )
+
+    def planned(*which: str) -> Ran:
+        return hapdsl("plan", "--all-devices", path, *which, "--json")
+
+    assert planned().codes == ["HAP241"]
+    assert planned("--model", "tiney").codes == ["HAP242"]
+    assert planned("--model", "tiny").codes == ["HAP421"]
+    clusters = {"nome": "HAP422", f"{path}:nome": "HAP422", "no/such.hap": "HAP120", "std/mlp.hap": "HAP423"}
+    for cluster, code in clusters.items():
+        assert planned("--model", "tiny", "--cluster", cluster).codes == [code]
+    assert planned("--model", "tiny", "--cluster", "more").object["cluster"] == "more"
 
 
 def test_the_default_cluster(hapdsl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,8 +232,6 @@ def test_a_sketch_has_no_cost(hapdsl: Run, tmp_path: Path) -> None:
 def test_ctrl_c_keeps_the_best_so_far(
     hapdsl: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hapdsl.search.pairs import Pairs
-
     keep = Pairs.keep
     raised: list[bool] = []
 
@@ -259,13 +251,31 @@ def test_ctrl_c_keeps_the_best_so_far(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+# `hapdsl`, which says when it has found its first program.
+AT_WORK = """
+import sys
+from hapdsl.cli import main
+from hapdsl.search.pairs import Pairs
+
+keep = Pairs.keep
+
+def told(self, *arguments):
+    keep(self, *arguments)
+    print("at work", file=sys.stderr, flush=True)
+
+Pairs.keep = told
+sys.exit(main())
+"""
+
+
 def test_ctrl_c_from_outside() -> None:
-    """Whenever it comes, there is one object, no traceback, and 130."""
+    """In the middle of a search of many seconds: one object, no traceback, and 130."""
     file = PROGRAMS / "models" / "decoder.hap"
-    command = [sys.executable, "-m", "hapdsl.cli", "plan", str(file), "--cluster", "std/digits.hap", "--json"]
+    command = [sys.executable, "-c", AT_WORK, "plan", str(file), "--cluster", "std/digits.hap", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY)
+    assert process.stderr is not None
     try:
-        time.sleep(4)
+        assert process.stderr.readline() == b"at work\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from hapdsl import __version__
+from hapdsl import __version__, workbench
 from tests.cli.conftest import Run
 from tests.texts import REPOSITORY
 
@@ -101,8 +102,6 @@ def test_a_reader_that_has_enough(tiny: Path) -> None:
 
 
 def test_an_error_inside_is_no_traceback(hapdsl: Run, monkeypatch: pytest.MonkeyPatch, tiny: Path) -> None:
-    from hapdsl import workbench
-
     def broken(*arguments: object) -> None:
         raise KeyError("surprise")
 
@@ -132,8 +131,6 @@ def test_draw_a_timeline(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_is_remarked_on(tiny: Path, tmp_path: Path) -> None:
     """Data that begin to be wrong in the second batch."""
-    import numpy as np
-
     x = np.ones((32, 6), dtype=np.float32)
     x[16:] = np.nan
     np.savez(tmp_path / "data.npz", x=x, label=np.zeros(32, dtype=np.int64))

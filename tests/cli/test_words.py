@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hapdsl.commands.output import plain
@@ -43,8 +44,6 @@ def test_a_table_keeps_brackets() -> None:
 
 
 def test_json_has_no_nan() -> None:
-    import numpy as np
-
     found = plain(
         {"a": float("nan"), "b": [np.float64("inf"), np.int64(3)], "c": np.array([1.5, np.nan]), "d": (True, None)}
     )

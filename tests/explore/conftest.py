@@ -114,5 +114,7 @@ def run(work: Coroutine[Any, Any, None], seconds: float = 110) -> None:
 
 def on_screen(app: ExploreApp) -> str:
     """What the terminal shows, as text."""
-    lines = app.screen._compositor.render_strips() if hasattr(app.screen._compositor, "render_strips") else []
-    return "\n".join("".join(s.text for s in line) for line in lines)
+    return "\n".join("".join(s.text for s in line) for line in app.screen._compositor.render_strips())
+
+
+MULTIPLY, GATHER = 31, 27  # the lines `z@S(0) = matmul(h@S(0), w2@R)` and `w1@R = all_gather(…)` of small.hap

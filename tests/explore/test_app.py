@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from textual.command import CommandPalette
 from textual.widgets import Input, OptionList
 
 from hapdsl.explore.actions import ACTIONS
-from hapdsl.explore.analyse import analyse
 from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.describe import describe
 from hapdsl.explore.palette import ActionProvider
-from hapdsl.explore.widgets.dialogs import AskPath, Help, Question, help_rows
+from hapdsl.explore.widgets.dialogs import Help, Question, help_rows
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.workers import Object
-from hapdsl.lang.parse import parse
-from hapdsl.lang.print import to_text
 from hapdsl.workbench import Workbench
 
-from .conftest import Local, on_screen, opened, prices, run, settled
-
-MULTIPLY, GATHER = 31, 27  # the lines `z@S(0) = matmul(h@S(0), w2@R)` and `w1@R = all_gather(…)` of small.hap
+from .conftest import GATHER, MULTIPLY, Local, on_screen, opened, prices, run, settled
 
 
 def detail(app: ExploreApp) -> str:
@@ -134,7 +129,7 @@ def test_a_better_price_follows_the_edit(small: Path) -> None:
 
 def test_answers_to_older_versions_are_dropped(small: Path) -> None:
     class Slow(Local):
-        held: list[Object] = []  # noqa: RUF012
+        held: ClassVar[list[Object]] = []
 
         def ask(self, request: Object) -> None:
             Slow.held.append(request)
@@ -159,122 +154,6 @@ def test_answers_to_older_versions_are_dropped(small: Path) -> None:
             app.work.checker = quick
             quick.ask(Slow.held[-1])
             await settled(app, pilot)
-
-    run(work())
-
-
-def test_saves_what_the_formatter_gives(small: Path) -> None:
-    async def work() -> None:
-        async with opened(small) as (app, pilot):
-            text = app.editor.text.replace("u@S(0)       = matmul(x@S(0), w1@R)", "u@S(0) = matmul( x@S(0),w1@R )")
-            app.editor.put(text)
-            await settled(app, pilot)
-            assert app.session.unsaved
-            small.chmod(0o640)
-            await pilot.press("ctrl+s")
-            await settled(app, pilot, lambda: not app.session.unsaved)
-            assert small.read_text() == to_text(parse(text)) == app.editor.text
-            assert small.stat().st_mode & 0o777 == 0o640
-            assert list(small.parent.iterdir()) == [small]
-            app.editor.undo()
-            await settled(app, pilot)
-            assert app.editor.text == text  # formatting is an edit like others
-
-    run(work())
-
-
-def test_saving_what_does_not_parse_asks(small: Path) -> None:
-    async def work() -> None:
-        original = small.read_text()
-        async with opened(small) as (app, pilot):
-            app.editor.go_to(MULTIPLY, 9)
-            await pilot.press("(")
-            await settled(app, pilot)
-            await pilot.press("ctrl+s")
-            await settled(app, pilot, lambda: isinstance(app.screen, Question))
-            await pilot.press("escape")
-            await settled(app, pilot)
-            assert small.read_text() == original and app.session.unsaved
-            await pilot.press("ctrl+s")
-            await settled(app, pilot, lambda: isinstance(app.screen, Question))
-            await pilot.press("s")
-            await settled(app, pilot, lambda: not app.session.unsaved)
-            assert small.read_text() == app.editor.text != original
-
-    run(work())
-
-
-def test_a_file_changed_by_others_is_not_overwritten_unasked(small: Path) -> None:
-    async def work() -> None:
-        async with opened(small) as (app, pilot):
-            small.write_text("# somebody else\n")
-            await pilot.press("ctrl+s")
-            await settled(app, pilot, lambda: isinstance(app.screen, Question))
-            await pilot.press("n")
-            await settled(app, pilot)
-            assert small.read_text() == "# somebody else\n"
-            small.unlink()  # a file that is gone is written again
-            await pilot.press("ctrl+s")
-            await settled(app, pilot, small.exists)
-
-    run(work())
-
-
-def test_what_cannot_be_written_is_said(small: Path) -> None:
-    async def work() -> None:
-        async with opened(small) as (app, pilot):
-            small.unlink()
-            small.mkdir()
-            await pilot.press("ctrl+s")
-            await settled(app, pilot, lambda: bool(app._notifications))
-            assert "can't be written" in next(iter(app._notifications)).message
-
-    run(work())
-
-
-def test_reload(small: Path) -> None:
-    async def work() -> None:
-        async with opened(small) as (app, pilot):
-            changed = small.read_text().replace("mixed", "mingled")
-            small.write_text(changed)
-            await pilot.press("ctrl+r")
-            await settled(app, pilot, lambda: app.editor.text == changed)
-            assert app.session.rows()[0].plan.program == "mingled" and not app.session.unsaved
-            await pilot.press("x", "ctrl+r")
-            await settled(app, pilot, lambda: isinstance(app.screen, Question))
-            await pilot.press("r")
-            await settled(app, pilot, lambda: app.editor.text == changed)
-
-    run(work())
-
-
-def test_quitting_asks_where_something_is_unsaved(small: Path) -> None:
-    async def work() -> None:
-        async with opened(small) as (app, pilot):
-            app.editor.go_to(1)
-            await pilot.press("#")
-            await settled(app, pilot)
-            await pilot.press("ctrl+q")
-            await settled(app, pilot, lambda: isinstance(app.screen, Question))
-            assert "small.hap" in app.screen.words
-            await pilot.press("ctrl+q", "n")
-            await settled(app, pilot)
-            assert app.is_running and not isinstance(app.screen, Question)
-            await pilot.press("ctrl+q", "y")
-            await pilot.pause()
-            assert app.return_value == 0
-
-    run(work())
-
-
-def test_quitting_with_nothing_unsaved_does_not_ask(small: Path) -> None:
-    async def work() -> None:
-        async with opened(small) as (app, pilot):
-            await pilot.press("x", "backspace")
-            await settled(app, pilot)
-            await pilot.press("escape", "q")
-            await pilot.pause()
-            assert app.return_value == 0
 
     run(work())
 
@@ -350,116 +229,6 @@ def test_brackets_are_shown_as_they_are(small: Path) -> None:
             assert "[/x] [bold] f32[b, s]" in app.editor.text
             await pilot.press("ctrl+q")
             await settled(app, pilot, lambda: isinstance(app.screen, Question))
-
-    run(work())
-
-
-def test_baselines_and_the_plan_arrive(small: Path) -> None:
-    async def work() -> None:
-        async with opened(small, size=(150, 40), search=True) as (app, pilot):
-            await settled(app, pilot, lambda: not app.work.searching, seconds=40)
-            rows = app.session.rows()
-            assert [r.plan.origin for r in rows] == [
-                "file",
-                "file",
-                "plan",
-                "baseline",
-                "baseline",
-                "baseline",
-                "baseline",
-            ]
-            plan = rows[2]
-            assert plan.state == "proven" and plan.plan.gap is not None and 0 <= plan.plan.gap < 0.02
-            assert plan.seconds is not None and all(r.seconds is None or plan.seconds <= r.seconds for r in rows)
-            assert "gap" in on_screen(app) and "fully sharded" in on_screen(app)
-            await pilot.press("escape", "down", "down")
-            await settled(app, pilot, lambda: app.session.plan is not None and app.session.plan.origin == "plan")
-            text = app.editor.text
-            bench = Workbench(small.parent / "p.hap", text)
-            assert bench.cost(bench.program())[2].sync_s == pytest.approx(plan.seconds)
-            await pilot.press("ctrl+s")
-            await settled(app, pilot, lambda: isinstance(app.screen, AskPath))
-            app.screen.query_one(Input).value = str(small.parent / "kept")
-            await pilot.press("enter")
-            await settled(app, pilot, (small.parent / "kept.hap").exists)
-            assert (small.parent / "kept.hap").read_text() == text
-            assert app.session.document.title == "kept.hap"
-
-    run(work())
-
-
-def test_cancelling_keeps_what_was_found(small: Path) -> None:
-    async def work() -> None:
-        async with opened(small, size=(150, 40), search=True) as (app, pilot):
-            await settled(app, pilot, lambda: any(r.plan.origin == "baseline" for r in app.session.rows()))
-            if app.work.searching:
-                await pilot.press("escape")
-                assert app.focused is app.query_one(PlanList)
-                await pilot.press("escape")
-                await settled(app, pilot)
-            assert not app.work.searching
-            count = len(app.session.rows())
-            await pilot.pause(0.5)
-            assert len(app.session.rows()) == count >= 3
-
-    run(work())
-
-
-class Scripted(Local):
-    """Checks like any other; a search finds the same plan every time: first the best so far, then with its gap."""
-
-    def ask(self, request: Object) -> None:
-        if request["do"] != "plan":
-            super().ask(request)
-            return
-        text = request["text"].replace("program mixed", "program found").replace("program open", "program rest")
-        path = str(Path(request["path"]).with_name("mlp.plan.hap"))
-        plan = {"plan": "plan", "program": "found", "path": path, "text": text, "analysis": analyse(text, path)}
-        for answer in (
-            {"started": True, "guessed": True},
-            {"doing": "programs", "best_s": 1.5e-3, "bound_s": None},
-            plan,
-            {**plan, "bound_s": 1e-3, "gap": 0.05, "scope": "these shares"},
-            {"done": True},
-        ):
-            asyncio.get_running_loop().call_soon(self.answered, {"id": request["id"], **answer})
-
-
-def test_an_edited_plan_is_not_overwritten_by_the_search(small: Path) -> None:
-    async def work() -> None:
-        async with opened(small, size=(150, 40), connect=Scripted, search=True) as (app, pilot):
-            await settled(app, pilot, lambda: not app.work.searching)
-            assert any("guessed" in n.message for n in app._notifications)
-            plan = next(r.plan for r in app.session.rows() if r.plan.origin == "plan")
-            assert plan.gap == 0.05 and "gap 5 %" in on_screen(app)
-            await app.show_plan(plan.key)
-            app.editor.focus()
-            app.editor.go_to(1, 1)
-            await pilot.press(*"#mine")
-            await settled(app, pilot)
-            await pilot.press("f5")
-            await settled(app, pilot, lambda: not app.work.searching)
-            plans = [r.plan for r in app.session.rows() if r.plan.origin == "plan"]
-            assert len(plans) == 2
-            assert app.session.documents[plans[0].document].text.startswith("#mine")
-            assert not app.session.documents[plans[1].document].text.startswith("#mine")
-
-    run(work())
-
-
-def test_nothing_to_plan_is_no_trouble(tmp_path: Path) -> None:
-    file = tmp_path / "cluster.hap"
-    file.write_text(
-        "cluster c {\n    device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 10 GB/s }\n    node n = 2 * d over { bandwidth = 1 GB/s, latency = 1 us }\n}\n"
-    )
-
-    async def work() -> None:
-        async with opened(file, search=True) as (app, pilot):
-            await settled(app, pilot, lambda: not app.work.searching)
-            assert "HAP240" in app.work.outcome and "HAP240" in on_screen(app)
-            assert app.session.rows() == [] and app.session.current is None
-            await pilot.press("f3", "f8", "escape", "down", "enter")
-            await settled(app, pilot)
 
     run(work())
 

@@ -80,14 +80,9 @@ def test_a_training_script_trains(small: Path) -> None:
 
 
 def test_a_run_s_times_are_laid_over_the_prediction(small: Path) -> None:
-    text = (
-        small.read_text()
-        .replace("2 * a100, 4 * t4", "1 * a100, 1 * t4")
-        .replace("[76, 76, 26, 26, 26, 26]", "[200, 56]")
-    )
-    small.write_text(
-        text.replace("[304, 304, 104, 104, 104, 104]", "[800, 224]").replace("hidden = 1024", "hidden = 1024")
-    )
+    text = small.read_text().replace("2 * a100, 4 * t4", "1 * a100, 1 * t4")
+    text = text.replace("[76, 76, 26, 26, 26, 26]", "[200, 56]")
+    small.write_text(text.replace("[304, 304, 104, 104, 104, 104]", "[800, 224]"))
 
     async def work() -> None:
         async with opened(small, size=(150, 46)) as (app, pilot):

@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.style import Style
@@ -38,7 +38,8 @@ ANSWERS = FILES / "answers.json"
 class Recorded(Local):
     """Answers as they were recorded, so that another price model changes no picture. `--snapshot-update` records them anew."""
 
-    answers: dict[str, list[Object]] = {}  # noqa: RUF012
+    answers: ClassVar[dict[str, list[Object]]] = {}
+    texts: ClassVar[dict[tuple[object, object], str]] = {}  # of a file in a version
     update = False
 
     def ask(self, request: Object) -> None:
@@ -64,8 +65,6 @@ class Recorded(Local):
         assert key in Recorded.answers, f"{request['do']} was never recorded: pytest --snapshot-update"
         for answer in Recorded.answers[key]:
             asyncio.get_running_loop().call_soon(self.answered, {"id": request["id"], **answer})
-
-    texts: dict[tuple[object, object], str] = {}  # noqa: RUF012
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -41,6 +41,7 @@ class Terminal:
         return int(self.tmux("display-message", "-p", "#{cursor_x}"))
 
     def press(self, *keys: str) -> None:
+        """Keys by tmux's names, or words to type."""
         for key in keys:
             self.tmux("send-keys", key)
             # A key that moves is handled later than one that is typed: on a busy machine they could change places.
@@ -78,7 +79,7 @@ def test_start_edit_save_take_compare_quit(terminal: Terminal, small: Path) -> N
     terminal.wait(lambda s: lines[27] in s and "forward {" in s)
     terminal.press("C-g")
     terminal.wait(lambda s: "enter keeps the place" in s)
-    terminal.press(*"forward")
+    terminal.press("forward")
     terminal.wait(lambda s: "1 place" in s)
     terminal.press("Enter")
     terminal.wait(lambda s: "1 place" not in s)
@@ -93,7 +94,7 @@ def test_start_edit_save_take_compare_quit(terminal: Terminal, small: Path) -> N
     terminal.wait(lambda s: "Not saved" not in s)
     terminal.press("C-z")
     terminal.wait(lambda s: "HAP1" not in s)
-    terminal.press("End", *"#kept")
+    terminal.press("End", "#kept")
     terminal.wait(lambda s: "{#kept" in s and "•" in s and "checking" not in s)
     terminal.press("C-s")
     seen = terminal.wait(lambda s: "saved" in s)
@@ -101,7 +102,7 @@ def test_start_edit_save_take_compare_quit(terminal: Terminal, small: Path) -> N
     assert small.read_text() == to_text(parse(small.read_text())) != original
     terminal.press("C-g")
     terminal.wait(lambda s: "enter keeps the place" in s)
-    terminal.press(*"z@S(0) ")  # to the line that makes z, and to its alternatives
+    terminal.press("z@S(0) ")  # to the line that makes z, and to its alternatives
     terminal.wait(lambda s: " places" in s or "1 place" in s)
     terminal.press("Enter")
     terminal.wait(lambda s: " place" not in s)

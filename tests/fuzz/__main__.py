@@ -108,11 +108,11 @@ def answer(text: str) -> set[str]:
     def checked() -> None:
         bench = Workbench("fuzz.hap", text)
         for name in bench.bundle.models:
-            asked(lambda name=name: bench.graph(name))  # type: ignore[misc]
+            asked(lambda name=name: bench.graph(name))
         for name in bench.bundle.clusters:
-            asked(lambda name=name: bench.cluster(name))  # type: ignore[misc]
+            asked(lambda name=name: bench.cluster(name))
         for tree in bench.programs():
-            asked(lambda tree=tree: codes.update(d.code for d in bench.checked(tree).diagnostics))  # type: ignore[misc]
+            asked(lambda tree=tree: codes.update(d.code for d in bench.checked(tree).diagnostics))
 
     asked(checked)
     assert codes <= CODES.keys(), f"no such codes: {codes - CODES.keys()}"
