@@ -16,15 +16,8 @@ import hapdsl
 from hapdsl.lang.diagnostics import HapError
 from tests.api.custom import OPS, Net
 from tests.importing import modules, public
+from tests.importing.helpers import CLUSTER
 from tests.texts import REPOSITORY
-
-CLUSTER = """
-cluster three {
-    device fast { compute = 8 GFLOP/s, memory = 2 GiB, bandwidth = 8 GB/s }
-    device slow { compute = 3 GFLOP/s, memory = 2 GiB, bandwidth = 4 GB/s }
-    node host = 1 * fast, 2 * slow over { bandwidth = 90 GB/s, latency = 1 us }
-}
-"""
 
 
 @pytest.fixture

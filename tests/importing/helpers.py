@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.importing import weights
 from hapdsl.importing.convert import Imported, import_module
+from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.run.initial import initial
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.pieces import assemble
@@ -128,3 +131,15 @@ def round_trip(
     ]
     loss_diff = max(abs(a - b) for a, b in zip(losses, wanted, strict=True))
     return Trip(imported, graph, loss_diff, max(differences), len(compared))
+
+
+def refused(action) -> Diagnostic:
+    with pytest.raises(HapError) as stop:
+        action()
+    (found,) = stop.value.diagnostics
+    assert len(found.message.split()) > 2
+    return found
+
+
+def classify(module: nn.Module, batch) -> Tensor:
+    return F.cross_entropy(module(batch["x"]), batch["label"])

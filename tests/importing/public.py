@@ -8,14 +8,17 @@ import torch
 from torch import nn
 
 try:  # the wheels of torchvision hold operators for one build of torch; what timm and transformers import of it needs only their names
-    import torchvision  # noqa: F401
+    import torchvision  # noqa: F401 (whether it can be imported is what is asked)
 except RuntimeError:
     LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
     for _name in ("nms", "qnms"):
         LIBRARY.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
+
 import timm
+import torch
 import transformers as hf
+from torch import Tensor
 
 hf.logging.set_verbosity_error()
 TOKENS = "input_ids : i64[batch = 2, seq = 8]; labels : i64[batch, seq]"
@@ -179,3 +182,18 @@ def timm_swin() -> nn.Module:
 
 def tiny_mixer() -> nn.Module:
     return timm.models.mlp_mixer.MlpMixer(num_classes=5, img_size=32, patch_size=8, num_blocks=2, embed_dim=16)
+
+
+def tokens(batch: int = 2, seq: int = 8) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    found = {n: torch.randint(50, (batch, seq), generator=draw) for n in ("input_ids", "labels")}
+    found["labels"][0, 2] = -100  # a token that doesn't count
+    found["input_ids"][1, 1:3] = torch.tensor([0, 1])  # padding of some models, whose row isn't trained
+    return found
+
+
+def images(size: int = 64) -> dict[str, Tensor]:
+    return {"x": torch.randn(2, 3, size, size), "label": torch.randint(5, (2,))}
+
+
+CACHED = TOKENS + "; use_cache = false"

@@ -10,8 +10,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.importing.convert import import_module
 from hapdsl.run.call import prepare
 from hapdsl.run.context import Clock, dtypes_at, whole
-from tests.importing.helpers import bench_of, own_loss, round_trip
-from tests.importing.test_refused import refused
+from tests.importing.helpers import bench_of, own_loss, refused, round_trip
 
 P = 0.4
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from hapdsl.importing.convert import import_module
 from tests.importing import public
-from tests.importing.helpers import bench_of, own_loss, round_trip
-from tests.importing.test_public_models import CACHED, classify, images, tokens
-from tests.importing.test_refused import refused
+from tests.importing.helpers import bench_of, classify, own_loss, refused, round_trip
+from tests.importing.public import CACHED, images, tokens
 
 PIXELS = "pixel_values : f32[batch = 2, 3, 32, 32]; labels : i64[batch]"
 
@@ -30,7 +29,6 @@ PIXELS = "pixel_values : f32[batch = 2, 3, 32, 32]; labels : i64[batch]"
     ],
 )
 def test_against_eager(make: Callable[[], nn.Module], example: str) -> None:
-    torch.manual_seed(0)
     pixels = {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.randint(5, (2,))}
     batch = tokens() if "input_ids" in example else pixels if example == PIXELS else images(32)
     given = {"loss": "cross_entropy"} if example == public.TINY else {}

@@ -17,7 +17,7 @@ from hapdsl.run.data import open_feed
 from hapdsl.run.initial import initial
 from hapdsl.workbench import Workbench
 from tests.importing import modules
-from tests.importing.helpers import CLUSTER, bench_of, round_trip
+from tests.importing.helpers import CLUSTER, bench_of, classify, round_trip
 
 TOKENS = "tokens : i64[batch = 4, seq = 8]; labels : i64[batch, seq]"
 
@@ -25,15 +25,6 @@ TOKENS = "tokens : i64[batch = 4, seq = 8]; labels : i64[batch, seq]"
 def tokens(batch: int = 4, seq: int = 8) -> dict[str, torch.Tensor]:
     draw = torch.Generator().manual_seed(1)
     return {n: torch.randint(50, (batch, seq), generator=draw) for n in ("tokens", "labels")}
-
-
-def classify(module: nn.Module, batch) -> torch.Tensor:
-    return F.cross_entropy(module(batch["x"]), batch["label"])
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])

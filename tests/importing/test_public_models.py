@@ -15,29 +15,9 @@ from torch import Tensor, nn
 
 from hapdsl.importing.convert import import_module
 from tests.importing import public
-from tests.importing.helpers import own_loss, round_trip
+from tests.importing.helpers import classify, own_loss, round_trip
+from tests.importing.public import CACHED, images, tokens
 from tests.texts import REPOSITORY
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
-def tokens(batch: int = 2, seq: int = 8) -> dict[str, Tensor]:
-    draw = torch.Generator().manual_seed(1)
-    found = {n: torch.randint(50, (batch, seq), generator=draw) for n in ("input_ids", "labels")}
-    found["labels"][0, 2] = -100  # a token that doesn't count
-    found["input_ids"][1, 1:3] = torch.tensor([0, 1])  # padding of some models, whose row isn't trained
-    return found
-
-
-def images(size: int = 64) -> dict[str, Tensor]:
-    return {"x": torch.randn(2, 3, size, size), "label": torch.randint(5, (2,))}
-
-
-def classify(module: nn.Module, batch) -> Tensor:
-    return F.cross_entropy(module(batch["x"]), batch["label"])
 
 
 def next_token(logits: Tensor, label: Tensor) -> Tensor:
@@ -75,9 +55,6 @@ def exact_norms(module: nn.Module) -> nn.Module:
         if type(part).__name__ in ("LlamaRotaryEmbedding", "MixtralRotaryEmbedding"):
             part.forward = tables.__get__(part)
     return module
-
-
-CACHED = public.TOKENS + "; use_cache = false"
 
 
 @pytest.mark.parametrize(

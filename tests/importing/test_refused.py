@@ -5,24 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from hapdsl.cli import main
 from hapdsl.importing import example, weights
 from hapdsl.importing.convert import import_module
 from hapdsl.importing.factory import find, make
-from hapdsl.lang.diagnostics import Diagnostic, HapError
+from hapdsl.lang.diagnostics import Diagnostic
 from tests.importing import modules
-from tests.importing.helpers import bench_of
+from tests.importing.helpers import bench_of, refused
 
 X = "x : f32[batch = 4, 8]"
-
-
-def refused(action) -> Diagnostic:
-    with pytest.raises(HapError) as stop:
-        action()
-    (found,) = stop.value.diagnostics
-    assert len(found.message.split()) > 2
-    return found
 
 
 def source_line(found: Diagnostic) -> str:
@@ -84,8 +77,6 @@ def test_one_symbol_has_one_length():
 
 
 def _tensor(n: int):
-    import torch
-
     return torch.zeros(n)
 
 
