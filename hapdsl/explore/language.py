@@ -27,6 +27,8 @@ from hapdsl.theory.library import blocks as standard_blocks
 from hapdsl.workbench import Workbench
 
 Object = dict[str, Any]
+_MISSING = ("HAP561", "HAP562")  # a value isn't at hand, and the help may have the line that makes it
+_LINE = re.compile(r"^`([^`]+@[^`]+ = [^`]+)`$")
 Span = tuple[int, int, int]
 
 
@@ -176,7 +178,34 @@ class Language:
             fix = fix_of(f, rows[f.line - 1]) if f.here and first <= f.line <= last else None
             if fix is not None:
                 found.append(Action(f"write {fix.text}", f, Edit((f.line, fix.start + 1, fix.end + 1), fix.text)))
+            elif f.here and f.code in _MISSING and first <= f.line <= last and (line := _LINE.search(f.help)):
+                start = self._statement(path, f.line)
+                indent = len(rows[start - 1]) - len(rows[start - 1].lstrip())
+                edit = Edit((start, indent + 1, indent + 1), f"{line[1]}\n{' ' * indent}")
+                if self._mends(path, f, edit):
+                    found.append(Action(f"put {line[1]} above", f, edit))
         return found
+
+    def _statement(self, path: str, line: int) -> int:
+        """The line on which the program's statement at a line begins."""
+        bench = self._bench(self.documents[path], path)
+        inner: list[nodes.Statement] = list(bench.bundle.of_main(nodes.Program)) if bench is not None else []
+        start = line
+        while inner:
+            found = next((s for s in inner if s.span.line <= line <= s.span.end_line), None)
+            start = found.span.line if found is not None else line
+            inner = list(getattr(found, "body", ()))
+        return start
+
+    def _mends(self, path: str, finding: Found, edit: Edit) -> bool:
+        """Is the finding gone after an edit, and nothing wrong that was right before? In a repeat, or within a statement of several lines, a
+        line put above may not be what is needed."""
+        document = self.documents[path]
+        if any((f.message, f.line < finding.line) == (finding.message, True) for f in document.findings):
+            return False  # it is missing further up already
+        after = self._analysis(path, apply(document.text, [edit]), -1)
+        known = {(f.code, f.message) for f in document.findings if f is not finding}
+        return all((f.code, f.message) in known for f in after.findings if f.is_error)
 
     # -- renaming ---------------------------------------------------------------------------
 

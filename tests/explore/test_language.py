@@ -153,14 +153,14 @@ def test_a_line_that_is_missing_is_put_above_the_one_that_needs_it(language: Lan
     assert action.finding.message not in left and ("input" in lost) == bool(left)
 
 
-def test_a_line_that_would_mend_nothing_is_not_offered(language: Language) -> None:
-    """`free` asks for what isn't there; to convert it before it is freed makes no sense, but is right."""
-    text = TEXT.replace("w2.new@R, w2.m.new", "free w2@S(0)\n        w2.new@R, w2.m.new", 1)
+def test_it_is_put_above_a_statement_of_several_lines(language: Language) -> None:
+    text = TEXT.replace("adam(b1@R, b1.grad@R,", "adam(b1@R,\n            b1.grad@R,", 1)
+    text = "\n".join(row for row in text.split("\n") if "all_reduce(b1.grad@P)" not in row)
     language.open("small.hap", text)
-    line, _ = at("free w2", text)
-    for action in language.actions("small.hap", line, line):
-        language.open("small.hap", apply(text, [action.edit]))
-        assert not language.findings("small.hap")
+    line, _ = at("b1.grad@R,", text)
+    (action,) = language.actions("small.hap", line, line)
+    language.open("small.hap", apply(text, [action.edit]))
+    assert not language.findings("small.hap") and action.edit.span[0] == line - 1
 
 
 def test_definitions_in_other_files(language: Language) -> None:
