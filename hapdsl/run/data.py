@@ -201,6 +201,23 @@ class Made(_Whole):
         return made
 
 
+def remark(feed: Feed, what: str, steps: range, trains: bool) -> str | None:
+    """What somebody should know of the batches of some steps who expects each sample once an epoch: there are fewer samples than a batch
+    takes, or an evaluation's mean counts some more often than others."""
+    if not isinstance(feed, Samples) or not steps:
+        return None
+    count, size = feed.count, feed.size
+    times, more = divmod(size, count)
+    if count < size:
+        often = f"{times} or {times + 1} times" if more else f"{times} times"
+        return f"note: {what} has {count} samples, fewer than a batch of {size}: every batch has each of them {often}"
+    taken = len(steps) * size
+    if not trains and taken > count and taken % count:
+        whole = math.lcm(size, count) // size
+        return f"note: {taken} samples are taken of the {count} in {what}, so some count more often than others; --steps {whole} counts all alike"
+    return None
+
+
 def skip(feed: Feed, first: int) -> None:
     """Bring a feed to step `first`: an iterator has to be gone through, other sources know each step's batch."""
     if isinstance(feed, Made):

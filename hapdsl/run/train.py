@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Set
+from collections.abc import Callable, Set
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from hapdsl.run.alone import compare, train_alone
 from hapdsl.run.checkpoint import Checkpoint
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.course import Course, Passage, course, reserved
-from hapdsl.run.data import open_feed, skip
+from hapdsl.run.data import open_feed, remark, skip
 from hapdsl.run.distributed import Rank
 from hapdsl.run.guarded import enter, guarded
 from hapdsl.run.how import How
@@ -70,12 +70,14 @@ def train(
     trace: bool = False,
     how: How | None = None,
     told: Told | None = None,
+    noted: Callable[[str], None] | None = None,
 ) -> RunResult | None:
     """Train `program` up to step `steps` on `nproc` local processes (or as one rank of an existing torchrun).
 
     `reference` trains the same model on one process afterwards, from the same seed and on the same batches. `resume` goes on from a
     checkpoint, of the same program or another for the model (seed and data are the caller's to keep); `saving` writes some. `trace` stamps what the last steps do (`hapdsl.run.tracing`).
-    `how` says on what it runs and what is watched, `told` hears of the reports on the way.
+    `how` says on what it runs and what is watched, `told` hears of the reports on the way, `noted` before
+    the first step what is worth a remark about the data.
     Returns None on ranks of a torchrun that aren't the first. Raises HapError: HAP718 another number of processes
     than devices, HAP719 no steps, HAP71x data that doesn't fit, HAP720 a process that failed, HAP721 and HAP722 a device or dtype that isn't here, HAP75x what is wrong with checkpoints, and what kernels raise.
     """
@@ -84,10 +86,14 @@ def train(
         right_number(nproc, program)
     if steps < 1:
         raise error("HAP719", f"{steps} steps: there is nothing to run", help="--steps 1 or more")
-    open_feed(data, program.graph, seed).batch(1)  # what is wrong with the data is said before processes start
+    feed = open_feed(data, program.graph, seed)
+    feed.batch(1)  # what is wrong with the data is said before processes start
     how = how or How()
     backend, dtype = how.chosen, how.precision(program.graph, dtype)
     on = course(program, steps, resume, saving)
+    said = remark(feed, data, range(on.first, steps + 1), bool(program.graph.updates))
+    if noted is not None and said is not None:
+        noted(said)
     job = Job(program, steps, data, seed, dtype, allow, collect or reference, max(1, steps // 50), on, trace, how)
     gathered = Gathered(progress, told)
     with reserved(on) if not outer else nullcontext():

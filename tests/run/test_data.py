@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from hapdsl.importing.weights import load_tables
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.run.data import batch_size, open_feed
+from hapdsl.run.data import batch_size, open_feed, remark
 from hapdsl.run.initial import Initial, initial, random_inputs
 from tests.graph.helpers import graph_of
 
@@ -69,6 +69,34 @@ def test_an_epoch_is_every_sample_once(tmp_path):
     assert torch.equal(again.batch(4)["image"], feed.batch(4)["image"]), "a batch depends on the step alone"
     other = open_feed(str(tmp_path / "d.npz"), graph, 4)
     assert not torch.equal(other.batch(1)["image"], open_feed(str(tmp_path / "d.npz"), graph, 3).batch(1)["image"])
+
+
+@pytest.mark.parametrize(
+    ("count", "steps", "trains", "words"),
+    [
+        (5, 4, True, "5 samples, fewer than a batch of 12: every batch has each of them 2 or 3 times"),
+        (6, 4, True, "6 samples, fewer than a batch of 12: every batch has each of them 2 times"),
+        (30, 4, True, None),
+        (30, 2, False, None),  # a part of the samples, each once
+        (30, 4, False, "48 samples are taken of the 30"),
+        (30, 5, False, None),
+    ],
+)
+def test_what_a_file_has_too_few_of_is_said(tmp_path, count, steps, trains, words):
+    """What is said is what happens: counted over the batches."""
+    graph, file = classifier(), str(tmp_path / "d.npz")
+    image = np.arange(count, dtype=np.float32)[:, None, None] + np.zeros((count, 8, 8), dtype=np.float32)
+    np.savez(file, image=image, label=np.arange(count) % 10)
+    feed = open_feed(file, graph)
+    said = remark(feed, "d.npz", range(1, steps + 1), trains)
+    assert (said is None) == (words is None) and (words or "") in (said or "")
+    for step in range(1, 5):
+        times = {feed.batch(step)["image"][:, 0, 0].tolist().count(k) for k in range(count)}
+        assert count >= 12 or times == ({2, 3} if count == 5 else {2})
+    if said is not None and not trains:
+        enough = int(said.split("--steps ")[1].split()[0])
+        drawn = [k for step in range(1, enough + 1) for k in feed.batch(step)["image"][:, 0, 0].tolist()]
+        assert len({drawn.count(k) for k in range(count)}) == 1
 
 
 GOOD = {"image": np.zeros((5, 8, 8), dtype=np.float32), "label": np.zeros(5, dtype=np.int64)}
