@@ -18,15 +18,15 @@ HEAD = """# Commands
 
 Every verb, as `hapdsl VERB --help` describes it. (`make commands` makes this page.)
 
-What a verb found goes to stdout, what it says meanwhile to stderr. `--json` prints one object on stdout and nothing else there, on failure too. Colours and
-bars are for terminals; `NO_COLOR=1` leaves colours out, `COLUMNS` says how wide a line may be.
+What a verb found goes to stdout, what it says meanwhile to stderr. `--json` prints one object on stdout and nothing else there, on failure too. A FILE of `-` is
+stdin, and `-o -` is stdout for texts (`fmt -` prints what it was given in the canonical form). Colours and bars are for terminals; `NO_COLOR=1` leaves colours out.
 
 | exit status | |
 |---|---|
 | 0 | done, and the answer is yes |
 | 1 | done, and the answer is no: a program isn't proven, a file isn't in its form, a plan doesn't fit |
 | 2 | bad input; the message has a code (`hapdsl explain CODE` says more), a place, and often what would make it right |
-| 130 | interrupted; `plan` keeps the best so far, `run` its checkpoints, `profile` what it has measured |
+| 130 | interrupted; `plan` and sweeps keep the best so far, `run` its checkpoints, `profile` what it has measured |
 | 141 | whoever read the output has closed it |
 | 70 | a fault of hapdsl itself, worth a report |
 """

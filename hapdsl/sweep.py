@@ -66,13 +66,15 @@ def read_range(text: str, cluster: Cluster) -> Range:
 @dataclass(frozen=True)
 class Swept:
     """`seconds[k, i]` is what `programs[k]` costs at `values[i]`; `best[i]` numbers the cheapest there. `changes` are (value, program
-    that is best below it, program that is best above it)."""
+    that is best below it, program that is best above it).
+    `complete` is false where planning was interrupted: what had been planned by then is compared."""
 
     range: Range
     values: Floats
     programs: list[Program]
     seconds: Floats
     changes: list[tuple[float, int, int]]
+    complete: bool = True
 
     @property
     def best(self) -> list[int]:
@@ -88,20 +90,26 @@ def sweep(
     objective: str = "sync",
 ) -> Swept:
     """Price programs at `points` values. Where `make` plans for a cluster, it is asked at both ends, and between points whose best plans differ
-    until they are neighbours; of plans that are nearly as good everywhere one is kept.
+    until they are neighbours; of plans that are nearly as good everywhere one is kept. KeyboardInterrupt ends the planning; where nothing is there
+    to be compared by then, it is raised.
 
     Cost: at most `points` plans, and a price of each at each point.
     """
     values = over.values(points)
     clusters = [vary(cluster, over.name, float(v)) for v in values]
     listed = list(programs)
+    complete = True
     if make is not None:
-        listed += _planned(clusters, make)
+        planned, complete = _planned(clusters, make)
+        listed += planned
+    if not listed and not complete:
+        raise KeyboardInterrupt
     seconds = np.array([[_price(p, c, objective) for c in clusters] for p in listed])
     given = len(programs)
     kept = _enough(seconds, given) if make is not None else list(range(len(listed)))
     listed, seconds = [listed[k] for k in kept], seconds[kept]
-    return Swept(over, values, listed, seconds, _changes(cluster, over, values, listed, seconds, objective))
+    changes = _changes(cluster, over, values, listed, seconds, objective)
+    return Swept(over, values, listed, seconds, changes, complete)
 
 
 def key(program: Program) -> tuple[Any, ...]:
@@ -111,7 +119,8 @@ def key(program: Program) -> tuple[Any, ...]:
     return lines, repr(sorted(shares.items()))
 
 
-def _planned(clusters: Sequence[Cluster], make: Callable[[Cluster], Program]) -> list[Program]:
+def _planned(clusters: Sequence[Cluster], make: Callable[[Cluster], Program]) -> tuple[list[Program], bool]:
+    """The plans, and whether all were made that are needed."""
     at: dict[int, Program] = {}
 
     def look(low: int, high: int) -> None:
@@ -123,8 +132,12 @@ def _planned(clusters: Sequence[Cluster], make: Callable[[Cluster], Program]) ->
             look(low, middle)
             look(middle, high)
 
-    look(0, len(clusters) - 1)
-    return list({key(p): p for _, p in sorted(at.items())}.values())
+    try:
+        look(0, len(clusters) - 1)
+        complete = True
+    except KeyboardInterrupt:
+        complete = False
+    return list({key(p): p for _, p in sorted(at.items())}.values()), complete
 
 
 def _price(program: Program, cluster: Cluster, objective: str) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hapdsl.commands.options import to_file
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import table
@@ -79,7 +80,9 @@ def show(out: Output, folder: str, verify: bool) -> int:
 
 @command.command("export")
 @click.argument("folder", metavar="DIR")
-@click.option("-o", "--output", required=True, metavar="FILE", help="The file to write: model.safetensors.")
+@click.option(
+    "-o", "--output", required=True, callback=to_file, metavar="FILE", help="The file to write: model.safetensors."
+)
 @click.option("--state", is_flag=True, help="The optimizer's state too.")
 @click.option("--like", metavar="FILE", help="Take shapes and dtypes from this file, one of the module's own.")
 @json_option
@@ -105,7 +108,14 @@ def export(out: Output, folder: str, output: str, state: bool, like: str | None)
 @command.command("import")
 @click.argument("weights", metavar="WEIGHTS")
 @click.argument("file", metavar="FILE")
-@click.option("-o", "--output", required=True, metavar="DIR", help="The folder to write the checkpoint to, as step 0.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    callback=to_file,
+    metavar="DIR",
+    help="The folder to write the checkpoint to, as step 0.",
+)
 @click.option("--program", "name", metavar="NAME", help="The program whose model it is for, where FILE has several.")
 @click.option("--model", metavar="NAME", help="The model, where FILE has no program.")
 @click.option(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hapdsl.commands.options import to_file
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("draw")
 @click.argument("file", metavar="FILE")
-@click.option("-o", "--output", required=True, metavar="OUT", help="A .dot, .svg or .png picture, or the .json timeline of a program (for chrome://tracing or Perfetto).")  # fmt: skip
+@click.option("-o", "--output", required=True, callback=to_file, metavar="OUT", help="A .dot, .svg or .png picture, or the .json timeline of a program (for chrome://tracing or Perfetto).")  # fmt: skip
 @click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
 @click.option("--model", metavar="NAME", help="Draw a model's training graph instead.")
 @click.option("--cluster", metavar="NAME", help="Draw a cluster's nodes and links instead.")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from hapdsl.commands.options import to_stdout
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.files import write_file
 
@@ -16,7 +17,11 @@ from hapdsl.lang.files import write_file
 @click.option("--on", metavar="CLUSTER", help="Another cluster: a NAME in FILE, a file, or FILE:NAME.")
 @click.option("--unroll", is_flag=True, help="Write every layer's lines.")
 @click.option(
-    "-o", "--output", metavar="OUT", help="Write the program here, with all that it needs. Without it: to stdout."
+    "-o",
+    "--output",
+    metavar="OUT",
+    callback=to_stdout,
+    help="Write the program here, with all that it needs. Without it: to stdout, as with -.",
 )
 @json_option
 @click.pass_obj

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.lang.files import write_file
+
+STDIN = "-"  # as in hapdsl.lang.parse, which is imported late
 
 
 @click.command("fmt")
@@ -17,39 +20,45 @@ from hapdsl.lang.files import write_file
 @json_option
 @click.pass_obj
 def command(out: Output, files: tuple[str, ...], check: bool) -> int:
-    """Print files in the canonical form: the layout changes, comments and meaning stay."""
+    """Print files in the canonical form: the layout changes, comments and meaning stay.
+
+    A FILE of - is stdin, and its canonical form goes to stdout.
+    """
     changed: list[str] = []
     found: list[Diagnostic] = []
     texts: dict[str, str] = {}
+    printed: dict[str, str] = {}
     for file in dict.fromkeys(files):
         try:
-            if _format(file, check, texts):
-                changed.append(file)
+            canonical = printed[file] = _canonical(file, texts)
+            if canonical == texts[file]:
+                continue
+            changed.append(file)
+            if not check and file != STDIN:
+                write_file(Path(file), canonical)
         except HapError as problem:
             found.extend(problem.diagnostics)
     out.diagnose(found, texts)
-    result = {"changed": changed, "ok": not found, "diagnostics": [d.as_json() for d in found]}
-    out.data(result, "\n".join(changed))
-    if changed and not out.json:
-        out.say(f"{len(changed)} of {len(files)} {'would change' if check else 'changed'}")
+    result: dict[str, Any] = {"changed": changed, "ok": not found, "diagnostics": [d.as_json() for d in found]}
+    piped = {} if check or STDIN not in printed else {"text": printed[STDIN]}
+    named = changed if check else [file for file in changed if file != STDIN]
+    out.data(result | piped, piped.get("text") or "\n".join(named))
+    if named and not out.json:
+        out.say(f"{len(named)} of {len(files)} {'would change' if check else 'changed'}")
     return 2 if found else 1 if check and changed else 0
 
 
-def _format(file: str, check: bool, texts: dict[str, str]) -> bool:
-    """Format one file; True if its text changes. Raises HapError where it can't be read, parsed or written."""
+def _canonical(file: str, texts: dict[str, str]) -> str:
+    """The canonical form of a file, whose text is kept in `texts`. Raises HapError where it can't be read or parsed."""
     from hapdsl.lang.load import empty
     from hapdsl.lang.parse import parse, read_text
     from hapdsl.lang.print import to_text
 
-    text = texts[file] = read_text(file)
-    tree = parse(text, file)
+    texts[file] = read_text(file)
+    tree = parse(texts[file], file)
     if not tree.items:
         raise empty(file)
     canonical = to_text(tree)
-    if canonical == text:
-        return False
     if parse(canonical, file) != tree:  # never write what says something else
         raise AssertionError(f"the printer changed the meaning of {file}")
-    if not check:
-        write_file(Path(file), canonical)
-    return True
+    return canonical

@@ -8,6 +8,18 @@ from typing import Any
 import click
 
 
+def to_stdout(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """What `-o` names; `-o -` is stdout, as if it weren't there."""
+    return None if value == "-" else value
+
+
+def to_file(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """What `-o` names, where it has to be a file."""
+    if value == "-":
+        raise click.BadParameter("this doesn't go to stdout: name a file.", context, parameter)
+    return value
+
+
 class Real(click.FloatRange):
     """A number in a range. NaN compares with nothing, so click's own range lets it through."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import sys
@@ -32,6 +33,11 @@ PACKAGES = {
     "transformers": "'hapdsl[models]'",
     "timm": "'hapdsl[models]'",
 }
+FULL = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+)  # stdout is a file, and its disk is full; other files say so by themselves
 LARGEST_SHOWN = 4 * 2**20  # of a file whose line is shown again
 
 
@@ -91,6 +97,11 @@ def source_of(file: str, files: Mapping[str, str]) -> str | None:
     """The text that a position points into, where it can be had."""
     if file in files:
         return files[file]
+    if file == "-":
+        from hapdsl.lang.parse import read_text
+
+        with suppress(HapError):
+            return read_text(file)
     from hapdsl.lang.resources import theory_folder
 
     for path in (Path(file), theory_folder() / Path(file).name if file.startswith("theory/") else None):
@@ -113,6 +124,8 @@ def fault_status(problem: BaseException) -> int:
         case click.ClickException() | RecursionError():
             return 2
         case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in PACKAGES:
+            return 2
+        case OSError(errno=number, filename=None) if number in FULL:
             return 2
         case KeyboardInterrupt() | click.Abort():
             return 130
@@ -141,6 +154,8 @@ def fault(out: Output, problem: BaseException) -> None:
             found = [Diagnostic("HAP104", "nested too deeply", help="give inner parts names of their own")]
         case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in PACKAGES:
             found = [_missing(name.partition(".")[0])]
+        case OSError(errno=number, filename=None) if number in FULL:
+            found = [Diagnostic("HAP852", f"the output can't be written: {problem.strerror}")]
         case _:
             found = [_inside(problem)]
     if out.json:

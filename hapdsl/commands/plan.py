@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.options import Real
+from hapdsl.commands.options import Real, to_stdout
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import indented, memory_table, percent, shares, table
@@ -54,7 +54,11 @@ INTERRUPTED = 130
 @click.option("--all-devices", is_flag=True, help="Leave no device out, even where it is faster without.")
 @click.option("--unroll", is_flag=True, help="Write every layer's lines.")
 @click.option(
-    "-o", "--output", metavar="OUT", help="Write the program here, with all that it needs. Without it: to stdout."
+    "-o",
+    "--output",
+    metavar="OUT",
+    callback=to_stdout,
+    help="Write the program here, with all that it needs. Without it: to stdout, as with -.",
 )
 @json_option
 @click.pass_obj

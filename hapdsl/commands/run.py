@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from hapdsl.cluster import Cluster
     from hapdsl.graph.program import Program
     from hapdsl.lang import nodes
+    from hapdsl.run.checkpoint_write import Saving
     from hapdsl.run.replan import Replanned
     from hapdsl.run.result import RunResult
     from hapdsl.workbench import Workbench
@@ -95,7 +98,7 @@ def command(
                 f"note: model '{program.graph.model}' isn't what it was when {wished.start.folder} was written; its parameters and state are alike"
             )
     run = Survivor(bench, tree, program)
-    with reports(out, steps, log) as tell:
+    with reports(out, steps, log) as tell, _newest_said(out, wished.saving):
         wishes: dict[str, Any] = {
             "steps": steps,
             "data": wished.data,
@@ -103,6 +106,7 @@ def command(
             "reference": reference,
             "how": how,
             "told": tell,
+            "noted": out.say if first() else None,
             "allow": frozenset(allow),
             "collect": False,
             "timeout_s": wished.timeout_s,
@@ -142,6 +146,21 @@ def command(
         result, words = result | more, words + said
     out.data(result, words)
     return 0
+
+
+@contextmanager
+def _newest_said(out: Output, saving: Saving | None) -> Iterator[None]:
+    """Where Ctrl-C ends a run that was saved, say from where it can go on."""
+    from hapdsl.run.checkpoint import folder_of, steps
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if saving is not None and not out.json and first() and (written := steps(saving.folder)):
+            out.say(
+                f"the newest checkpoint is {folder_of(saving.folder, max(written))}; `--resume {saving.folder}` goes on from it"
+            )
+        raise
 
 
 def _replanned(done: Replanned) -> str:

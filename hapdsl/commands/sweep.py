@@ -53,7 +53,7 @@ def swept(
 
     result = sweep(cluster, over, points, programs, None if name is not None else make, objective)
     out.data(_object(cluster, result, objective), _words(cluster, result))
-    return 0
+    return 0 if result.complete else 130
 
 
 def _value(cluster: Cluster, name: str) -> float:
@@ -88,6 +88,7 @@ def _object(cluster: Cluster, result: Swept, objective: str) -> dict[str, Any]:
     return {
         "cluster": cluster.name, "objective": objective, "sweep": result.range.name, "values": list(result.values),
         "plans": plans, "best": [_letter(k) for k in result.best], "changes": changes,
+        "interrupted": not result.complete,
     }  # fmt: skip
 
 
@@ -107,6 +108,8 @@ def _words(cluster: Cluster, result: Swept) -> str:
         )
     scale = f"{in_seconds(lowest)} {'·' * (PLOT - len(in_seconds(lowest)) - len(in_seconds(highest)) - 2)} {in_seconds(highest)}"
     parts = [f"a step on {cluster.name}, {over.name} from {over.written(over.low)} to {over.written(over.high)}", ""]
+    if not result.complete:
+        parts.insert(1, "  interrupted: of the plans that were made by then")
     parts += [indented(table((over.name, "best", "takes", scale), rows, right=(0, 2))), ""]
     if result.changes:
         first = result.changes[0]

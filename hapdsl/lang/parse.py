@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +20,7 @@ from hapdsl.lang.syntax import Recovery
 from hapdsl.lang.tokens import Newlines, TooDeep
 
 LARGEST_FILE = 2 * 2**20
+STDIN = "-"  # a file of this name is what is piped in; `./-` is the file
 MOST_ERRORS = 20
 
 # The builder belongs to the parser, which is built once a process: one text at a time.
@@ -63,19 +65,23 @@ def parse_with_braces(text: str, file: str) -> tuple[File, dict[comments.Place, 
 
 
 def read_text(path: str | Path) -> str:
-    """What a file holds. Raises HapError: HAP120 missing, HAP121 no file, HAP122 not UTF-8, HAP123 too large."""
+    """What a file holds, or stdin where it is called `-`. Raises HapError: HAP120 missing, HAP121 no file, HAP122 not UTF-8, HAP123 too large."""
     where = Span(str(path), 1, 1, 1, 1)
     file = Path(path)
     try:
-        if file.is_dir():
+        if str(path) == STDIN:
+            raw = _stdin()
+        elif file.is_dir():
             raise error("HAP121", f"{path} is a folder", where, "name a .hap file")
-        size = file.stat().st_size
-        if size > LARGEST_FILE:
+        elif (size := file.stat().st_size) > LARGEST_FILE:
             raise error("HAP123", f"{path} is {size / 2**20:.1f} MiB; the largest file read is {LARGEST_FILE // 2**20} MiB", where, "print programs with their layers rolled")  # fmt: skip
-        with file.open("rb") as stream:
-            # Not every stat tells the truth (devices, pipes), so the limit holds for what is read, too.
-            raw = stream.read(LARGEST_FILE + 1)
+        else:
+            with file.open("rb") as stream:
+                # Not every stat tells the truth (devices, pipes), so the limit holds for what is read, too.
+                raw = stream.read(LARGEST_FILE + 1)
     except FileNotFoundError:
+        if file.is_symlink():
+            raise error("HAP120", f"{path} is a link to {file.readlink()}, which isn't there", where) from None
         raise error("HAP120", f"there is no file {path}", where, _nearby(file)) from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
@@ -90,6 +96,13 @@ def read_text(path: str | Path) -> str:
         column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
         place = Span(str(path), line, column, line, column + 1)
         raise error("HAP122", f"{path} isn't UTF-8: byte 0x{raw[problem.start]:02x}", place, "save the file as UTF-8") from None  # fmt: skip
+
+
+@functools.cache
+def _stdin() -> bytes:
+    """What was piped in. It can be read once only, and is asked for again where a diagnostic shows its line."""
+    stream = getattr(sys.stdin, "buffer", None)
+    return b"" if stream is None else bytes(stream.read(LARGEST_FILE + 1))
 
 
 def _nearby(file: Path) -> str:
