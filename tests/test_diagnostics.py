@@ -30,8 +30,8 @@ from hapdsl.workbench import status_of
 FOLDER = Path(__file__).parent / "diagnostics"
 FILES = sorted(FOLDER.glob("*.hap"))
 # What no text in a file can show: no file, a folder, a file of ten megabytes, a hundred files in a row (tests/lang/test_files.py and
-# tests/check/test_bad_input.py have them), questions of
-# the command line (tests/test_cli.py), the cost of a program on another cluster (tests/cost), and what nothing can be written for.
+# tests/cli/test_bad_input.py have them), questions of the command line (tests/cli), the cost of a program on another cluster (tests/cost),
+# and what nothing can be written for.
 NOT_AS_TEXT = {"HAP120", "HAP121", "HAP123", "HAP133"}
 NOT_BY_CHECK = {
     "HAP209",  # no statement of the grammar is left over for it

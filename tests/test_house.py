@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hapdsl.cli import MODULES, VERBS
 from tests.texts import REPOSITORY
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -57,11 +58,15 @@ def test_planning_and_costing_need_no_torch() -> None:
     assert not {"torch", "textual"} & set(heavy)
 
 
+MOST_LINES = 420  # four hundred are the rule, and a few more no reason to stop a build
+
+
 def test_no_module_is_long() -> None:
     long = {
         str(path.relative_to(REPOSITORY)): lines
-        for path in (REPOSITORY / "hapdsl").rglob("*.py")
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 600
+        for room in ("hapdsl", "tests", "benchmarks")
+        for path in (REPOSITORY / room).rglob("*.py")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MOST_LINES
     }
     assert long == {}
 
@@ -127,8 +132,6 @@ def test_only_lower_bounds() -> None:
 
 
 def test_every_verb_has_help() -> None:
-    from hapdsl.cli import MODULES, VERBS
-
     ran = subprocess.run([sys.executable, "-m", "hapdsl.cli", "--help"], capture_output=True, text=True, cwd=REPOSITORY)
     assert ran.returncode == 0
     for verb, words in VERBS.items():

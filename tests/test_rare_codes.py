@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from hapdsl.check.verify import verify
 from hapdsl.graph.program import Instruction, Layout, Program, Value
@@ -18,6 +19,8 @@ from hapdsl.run.distributed import Rank
 from hapdsl.run.kernels.registry import resolve
 from hapdsl.run.launch import launch
 from hapdsl.run.lower import lower
+from hapdsl.search.planner import plan
+from hapdsl.search.space import Restriction
 from hapdsl.theory.library import standard
 from hapdsl.theory.placements import R, S
 from hapdsl.workbench import Workbench
@@ -98,9 +101,6 @@ def test_code(code: str, call: Callable[[], Any]) -> None:
 
 def test_nothing_to_choose() -> None:
     """HAP602: a restriction that forbids every rule."""
-    from hapdsl.search.planner import plan
-    from hapdsl.search.space import Restriction
-
     bench = Workbench(REFERENCE)
     with pytest.raises(HapError) as stop:
         plan(
@@ -110,8 +110,6 @@ def test_nothing_to_choose() -> None:
 
 
 def start_with_shares_of_its_own(reporter: Any, rank_shares: list[list[int]]) -> None:
-    import torch.distributed as dist
-
     p = program()
     own = {**p.layout.shares, "batch": {(0,): np.array(rank_shares[dist.get_rank()])}}
     Rank(Program(p.name, p.graph, Layout(p.layout.mesh, own), p.instructions))

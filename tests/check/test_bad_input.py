@@ -1,4 +1,7 @@
-"""Bad input of every kind is answered with a code, exit status 2 and no traceback, in under two seconds."""
+"""What is too large, too deep or endless is answered with a code, exit status 2 and no traceback, in under two seconds.
+
+Faults of the usual size, and the lines that they are told of: tests/cli/test_bad_input.py.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,6 @@ cluster c {
 PROGRAM = MODEL + CLUSTER + "program p for m on c {\n%s\n...\n}\n"
 
 
-def cycle(folder: Path) -> str:
-    (folder / "other.hap").write_text('import "case.hap"\n')
-    return 'import "other.hap"\n'
-
-
 def chain(folder: Path) -> str:
     """A thousand files, each importing the next."""
     for k in range(1000):
@@ -42,40 +40,29 @@ def chain(folder: Path) -> str:
 
 
 CASES: dict[str, tuple[str, str | bytes | Callable[[Path], str]]] = {
-    "not UTF-8": ("HAP122", "model é { }".encode("latin-1")),
     "UTF-16": ("HAP122", "model m { }".encode("utf-16")),
-    "empty": ("HAP124", ""),
-    "only comments": ("HAP124", "# nothing\n\n"),
-    "ten megabytes": ("HAP123", b"# " + b"x" * (10 * 2**20)),
     "ten megabytes of one line": ("HAP123", b"a" * (10 * 2**20)),
     "binary": ("HAP122", bytes(range(256)) * 64),
-    "NUL": ("HAP125", "model m { }\0"),
     "deep parentheses": ("HAP104", "model m(a = " + "(" * 50_000 + "1" + ")" * 50_000 + ") { }"),
     "deep lists": ("HAP104", "program p for m { shares c = " + "[" * 50_000 + "]" * 50_000 + " }"),
     "deep blocks": ("HAP104", "model m { " + "repeat a in 2 { " * 50_000 + "}" * 50_000 + " }"),
     "a long sum": ("HAP104", "model m(a = " + "1 + " * 100_000 + "1) { }"),
     "many minus signs": ("HAP104", "model m(a = " + "-" * 100_000 + "1) { }"),
-    "import cycle": ("HAP131", cycle),
     "imports itself": ("HAP131", 'import "case.hap"\n'),
     "a long chain of imports": ("HAP133", chain),
     "missing import": ("HAP130", 'import "nowhere.hap"\n'),
-    "two models": ("HAP132", MODEL + MODEL),
     "two programs": ("HAP132", MODEL + "program p for m { ... }\nprogram p for m { ... }\n"),
-    "no devices": ("HAP401", "cluster c { }\n"),
     "a negative bandwidth": ("HAP408", CLUSTER.replace("over { bandwidth = 1 GB/s }", "over { bandwidth = -1 GB/s }")),
     "shares too few": ("HAP505", PROGRAM % "shares batch = [2, 2, 2, 1]"),
     "shares too many": ("HAP505", PROGRAM % "shares batch = [2, 2, 2, 3]"),
     "enormous shares": ("HAP504", PROGRAM % "shares batch = [1e300, 1, 1, 1]"),
-    "negative shares": ("HAP506", PROGRAM % "shares batch = [10, -2, 0, 0]"),
-    "negative weights": ("HAP506", PROGRAM % "ratio batch = [1, -1, 1, 1]"),
-    "no weight": ("HAP506", PROGRAM % "ratio batch = [0, 0, 0, 0]"),
     "texts for shares": ("HAP504", PROGRAM % 'shares batch = ["a", "b", "c", "d"]'),
     "rows among numbers": ("HAP504", PROGRAM % "shares batch = [2, [2], 2, 2]"),
     "division by zero in shares": ("HAP203", PROGRAM % "shares batch = [8 / 0, 0, 0, 0]"),
     "a billion shares": ("HAP504", PROGRAM % f"shares batch = [{', '.join(['100000 * 1'] * 10_000)}]"),
     "a huge mesh": ("HAP502", PROGRAM % "mesh a = 99999999, b = 99999999"),
     "an empty mesh axis": ("HAP502", PROGRAM % "mesh a = 0, b = 4"),
-    "trains nothing": ("HAP230", MODEL.replace("param", "input").replace("sgd(", "sgd(")),
+    "trains nothing": ("HAP230", MODEL.replace("param", "input")),
     "no loss, no output": ("HAP230", "model m { input x : f32[2] }"),
     "a huge repeat": ("HAP223", "model m { input x : f32[2]\nrepeat layer in 1000000000 { x = relu(x) }\noutput x }"),
     "repeats of repeats": ("HAP223", "model m { input x : f32[2]\n" + "".join(f"repeat r{k} in 100 {{ " for k in range(20)) + "x = relu(x)" + " }" * 20 + "\noutput x }"),
@@ -105,13 +92,3 @@ def test_bad_input(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert not answer["ok"]
     assert "HAP899" not in found, "that is a fault of hapdsl"
     assert spent < 2, f"{spent:.1f} s"
-
-
-def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(tmp_path / "nowhere.hap"), "--json"]) == 2
-    assert [d["code"] for d in json.loads(capsys.readouterr().out)["diagnostics"]] == ["HAP120"]
-
-
-def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(tmp_path), "--json"]) == 2
-    assert [d["code"] for d in json.loads(capsys.readouterr().out)["diagnostics"]] == ["HAP121"]

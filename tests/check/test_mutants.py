@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 
 import pytest
-import torch
 
 from hapdsl.check import triples
 from hapdsl.check import verify as verifying
@@ -61,15 +59,6 @@ NOT_PROVABLE = {
     "numbers; the rules have names for what they mean",
     "HAP534": "as HAP533",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors of a few numbers are slower on two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def trusting(subject: Subject, tree: nodes.Program, monkeypatch: pytest.MonkeyPatch) -> bool:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
@@ -38,7 +37,6 @@ def instructions(program: Program) -> list[tuple[str, tuple[Value, ...], tuple[V
 @pytest.mark.parametrize("mesh", [ONE, TWO, ALONE], ids=["four", "two-by-two", "one"])
 @pytest.mark.parametrize("name", SIZES)
 def test_random_programs(name: str, mesh: tuple[tuple[str, int], ...]) -> None:
-    torch.set_num_threads(1)
     whose = model(name)
     for seed in range(3):
         program = random_program(whose.graph, mesh, seed)

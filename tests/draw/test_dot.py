@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -159,9 +158,9 @@ def test_folded_plan_counts_its_collectives(bench: Workbench) -> None:
 def test_thousands_of_instructions_take_seconds(bench: Workbench) -> None:
     program = replicated(bench.graph("gpt", {"layers": 70}))
     assert len(program.instructions) > 5000
-    started = time.monotonic()
+    started = sum(os.times()[:4])  # seconds of processors, children's too: what else runs doesn't count
     laid_out(program_dot(program))
-    assert time.monotonic() - started < 20
+    assert sum(os.times()[:4]) - started < 20
 
 
 def test_what_does_not_fold_is_cut_and_said(bench: Workbench, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def main() -> int:
         signal.alarm(SECONDS_EACH)
         try:
             seen |= answer(text)
-        except (Exception, RecursionError) as problem:
+        except Exception as problem:
             faults += 1
             FOUND.mkdir(parents=True, exist_ok=True)
             file = FOUND / f"{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}.hap"

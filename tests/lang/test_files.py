@@ -86,7 +86,7 @@ def test_the_limit_holds_for_what_has_no_size():
 def test_as_large_as_allowed_and_wrong(tmp_path):
     path = tmp_path / "large.hap"
     path.write_text("(" * (LARGEST_FILE - 1))
-    assert found(lambda: load(path))[0][0] in ("HAP101", "HAP104", "HAP105", "HAP114")
+    assert found(lambda: load(path))[0] == ("HAP101", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_odd_import_paths(tmp_path):
         "",
         ".",
         "..",
-        "a\\u0000b".replace("\\u0000", "\\t"),
+        "a\\tb",
         "x" * 5000,
         "std/",
         "std/../../hapdsl",

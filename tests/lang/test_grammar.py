@@ -82,8 +82,8 @@ def test_spans_cut_the_text_of_each_node():
         "    h@S(0), b@(R, P) = f(x@R, k = [1, 2])  # c\n"
         "    repeat layer in reverse 0..3 { .x@R = g() }\n"
         "}\n"
-        "op f(*x[*b, (h e)], attr s = -1) -> y[b]? {\n".replace("?", "")
-        + "    grad x = f(y.grad, 2 * (3 - b)), (y, z) = g()\n"
+        "op f(*x[*b, (h e)], attr s = -1) -> y[b] {\n"
+        "    grad x = f(y.grad, 2 * (3 - b)), (y, z) = g()\n"
         "}\n"
         "cluster c { node n = 2 * a virtual, 3 * b over { bandwidth = 1 GB/s }; device d { x = { y = -1 us } } }\n"
     )

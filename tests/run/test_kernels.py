@@ -227,16 +227,16 @@ def test_reshape_is_row_major(shape, target):
 
 
 OPTIMIZERS = {
-    "sgd": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.01}, {}),
-    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "weight_decay": 0.01}, {}),
-    "adam": (torch.optim.Adam, {"lr": 0.01, "beta1": 0.8, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1}, {}),
-    "adamw": (torch.optim.AdamW, {"lr": 0.01, "beta1": 0.8, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1}, {}),
+    "sgd": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.01}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "weight_decay": 0.01}),
+    "adam": (torch.optim.Adam, {"lr": 0.01, "beta1": 0.8, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.01, "beta1": 0.8, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1}),
 }
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_updates_equal_torch_optim_over_steps(name):
-    maker, attributes, _ = OPTIMIZERS[name]
+    maker, attributes = OPTIMIZERS[name]
     theirs = dict(attributes)
     if "beta1" in theirs:
         theirs["betas"] = (theirs.pop("beta1"), theirs.pop("beta2"))

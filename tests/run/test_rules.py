@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hapdsl.lang import nodes
-from hapdsl.lang.parse import parse
 from hapdsl.run.samples import of_instance, samples
 from hapdsl.run.validate import Trial, validate_op
 from hapdsl.theory.instance import Given
 from hapdsl.theory.instantiate import instantiate
-from hapdsl.theory.library import declare_all, standard
+from hapdsl.theory.library import standard
 from hapdsl.theory.placements import P, R, S
+from tests.theory.helpers import declared
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -20,7 +19,6 @@ def test_rules_and_gradients_hold(name, seed):
     assert validate_op(standard()[name], seed=seed, two_axes=seed == 0) == []
 
 
-@pytest.mark.parametrize("name", list(standard()))
 def trials(name):
     decl = standard()[name]
     return [Trial.of(decl, standard(), s, str(k), frozenset()) for k, s in enumerate(samples(decl)) if not s.tentative]
@@ -46,11 +44,6 @@ def test_each_index_of_a_product_is_cut():
 def test_stretched_operands_are_tried():
     found = [s for s in samples(standard()["div"]) if s.tentative]
     assert {shape for s in found for _, shape in s.operands} >= {(1, 6), (4, 1), (6,), ()}
-
-
-def declared(text: str):
-    ops = [item for item in parse(text).items if isinstance(item, nodes.Op)]
-    return next(iter(declare_all(ops).values()))
 
 
 # Declarations with one mistake each: what is wrong, and the code that must say so.

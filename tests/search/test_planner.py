@@ -293,9 +293,9 @@ def test_twenty_branches_side_by_side() -> None:
     train loss with sgd(lr = 0.1)
 }}"""
     graph, made = training(text), machines("shared_memory")
-    started = time.monotonic()
+    started = time.process_time()
     found = plan(graph, made)
-    assert time.monotonic() - started < 30
+    assert time.process_time() - started < 30
     assert found.bound_s <= found.cost_s
     for candidate in found.baselines.values():
         assert candidate is None or found.cost_s <= candidate.cost.sync_s * (1 + 1e-9)
