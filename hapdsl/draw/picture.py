@@ -151,11 +151,11 @@ def _edge(edge: Edge) -> dict[str, str]:
 def _text(word: str) -> str:
     """Text inside an HTML-like label: shown as it is, whatever it holds.
 
-    A backslash would start one of dot's own escapes even here, and dot's reader may move a `]` into the next cell; what
-    can't be printed becomes U+FFFD.
+    A backslash, even as a number, would start one of dot's own escapes (`\\N` is the node's name), two of them are one
+    that is shown; and dot's reader may move a `]` into the next cell. What can't be printed becomes U+FFFD.
     """
     seen = "".join(c if c.isprintable() else "\ufffd" for c in word)
-    return html.escape(seen, quote=False).replace("\\", "&#92;").replace("]", "&#93;") or " "
+    return html.escape(seen, quote=False).replace("\\", "&#92;" * 2).replace("]", "&#93;") or " "
 
 
 def _label(box: Box) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hapdsl.cost.evaluate import Cost
@@ -178,6 +178,7 @@ def test_what_does_not_fold_is_cut_and_said(bench: Workbench, tmp_path: Path) ->
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12), min_size=6, max_size=6))
+@example(["\\N", "\\\\G", "a\\", "\\n", "]", "&#92;"])
 def test_any_characters_are_shown(names: list[str]) -> None:
     title, box, line, frame, edge, shade = names
     picture = Picture(
