@@ -28,7 +28,10 @@ def write_file(path: Path, content: str | bytes) -> None:
 def check_writable(output: str, read: Iterable[Path] = ()) -> None:
     """Say before the work, not behind it, that its result can't be kept, or would take the place of what is `read` for it. Raises HapError HAP852."""
     path = Path(output)
-    folder = path.absolute().parent
+    try:
+        folder = path.absolute().parent
+    except OSError:
+        raise error("HAP852", f"{output} can't be written: this folder is gone", Span(output)) from None
     reason = ""
     if path.is_dir():
         reason = "it is a folder"

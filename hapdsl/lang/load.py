@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,10 +155,10 @@ class _Loader:
 
 
 def _real(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except (OSError, ValueError, RuntimeError):
-        return path.absolute()
+    for whole in (path.resolve, path.absolute):
+        with suppress(OSError, ValueError, RuntimeError):
+            return whole()
+    return path  # the folder that we are in is gone
 
 
 def _shown(path: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hapdsl.lang.diagnostics import error
+from hapdsl.lang.near import near
 from hapdsl.theory.ops import OpDecl
 
 Kernel = Callable[..., Any]  # (Context, *operands, **attributes) -> Tensor | tuple[Tensor, ...]
@@ -55,7 +56,8 @@ def resolve(decl: OpDecl, allow: Set[str] = frozenset()) -> Kernel:
     module, _, name = decl.torch.rpartition(".")
     if module == "hapdsl":
         if name not in KERNELS:
-            raise error("HAP700", f"hapdsl has no kernel '{name}'", decl.span, f"it has: {', '.join(sorted(KERNELS))}")
+            how = f"hapdsl's own are functions with @kernel in hapdsl/run/kernels/; for one of torch's write `torch \"torch.{name}\"`"
+            raise error("HAP700", f"hapdsl has no kernel '{name}'", decl.span, near(name, KERNELS, how))
         return KERNELS[name]
     if module in _TORCH:
         return _plain(_torch_function(decl, module, name))
