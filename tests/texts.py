@@ -1,9 +1,10 @@
-"""Where texts of the language lie, those that several rooms' tests begin with, and how the one block of a text is read."""
+"""Where texts of the language lie, those that several rooms' tests begin with, and how the one block or the one object of a text is read."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hapdsl.cluster import Cluster, build
 from hapdsl.lang import nodes
@@ -89,3 +90,14 @@ def program_in(text: str) -> nodes.Program:
 
 def cluster_in(text: str) -> Cluster:
     return build(block_in(text, nodes.Cluster))
+
+
+def object_in(text: str) -> dict[str, Any]:
+    """The one JSON object of a text; NaN and infinities are none of JSON's."""
+
+    def refuse(word: str) -> float:
+        raise AssertionError(f"{word} in JSON")
+
+    found = json.loads(text, parse_constant=refuse)
+    assert isinstance(found, dict)
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from hapdsl.cli import main
-from tests.texts import PROGRAM, TINY
+from tests.texts import PROGRAM, TINY, object_in
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,8 @@ class Ran:
 
     @property
     def object(self) -> dict[str, Any]:
-        """The one JSON object on stdout; anything else there, NaN included, fails."""
-
-        def refuse(word: str) -> float:
-            raise AssertionError(f"{word} in JSON")
-
-        found = json.loads(self.out, parse_constant=refuse)
-        assert isinstance(found, dict)
-        return found
+        """The one JSON object on stdout; anything else there fails."""
+        return object_in(self.out)
 
     @property
     def codes(self) -> list[str]:

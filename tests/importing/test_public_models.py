@@ -130,35 +130,28 @@ def test_vit(dtype, tolerance):
     assert trip.loss_diff < tolerance and trip.weight_diff < tolerance
 
 
-def test_t5_encoder():
-    def first(states: Tensor, label: Tensor) -> Tensor:
-        return F.cross_entropy(states[:, 0], label)
-
-    def loss(own: nn.Module, batch) -> Tensor:
-        return first(own(input_ids=batch["input_ids"]).last_hidden_state, batch["label"])
-
-    batch = {"input_ids": tokens()["input_ids"], "label": torch.randint(24, (2,))}
-    example = "input_ids : i64[batch = 2, seq = 8]; label : i64[batch]"
-    trip = round_trip(exact_norms(public.t5_encoder()), example, batch, loss, loss=first, distributed=False)
-    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
-    assert list(trip.imported.tables) != []  # the buckets of relative positions
+ENCODED = "input_ids : i64[batch = 2, seq = 8]; label : i64[batch]"
 
 
-def _of_states(states: Tensor, label: Tensor) -> Tensor:
+def first_state(states: Tensor, label: Tensor) -> Tensor:
     return F.cross_entropy(states[:, 0], label)
 
 
-def _encoded(own: nn.Module, batch) -> Tensor:
-    return _of_states(own(input_ids=batch["input_ids"]).last_hidden_state, batch["label"])
+def encoded(own: nn.Module, batch) -> Tensor:
+    return first_state(own(input_ids=batch["input_ids"]).last_hidden_state, batch["label"])
+
+
+def test_t5_encoder():
+    batch = {"input_ids": tokens()["input_ids"], "label": torch.randint(24, (2,))}
+    trip = round_trip(exact_norms(public.t5_encoder()), ENCODED, batch, encoded, loss=first_state, distributed=False)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+    assert list(trip.imported.tables) != []  # the buckets of relative positions
 
 
 def _eager_experts(own: nn.Module, batch) -> Tensor:
     if hasattr(own, "set_experts_implementation"):
         own.set_experts_implementation("eager")
     return by_logits(own, batch)
-
-
-ENCODED = "input_ids : i64[batch = 2, seq = 8]; label : i64[batch]"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +175,7 @@ def test_planned_for_three_devices_one_of_them_without_a_part(
     module = exact_norms(make())
     if make is public.t5_encoder:
         batch = {"input_ids": tokens()["input_ids"], "label": torch.randint(24, (2,))}
-        trip = round_trip(module, ENCODED, batch, _encoded, dtype, loss=_of_states, by_batch=True, steps=1)
+        trip = round_trip(module, ENCODED, batch, encoded, dtype, loss=first_state, by_batch=True, steps=1)
     elif make in (public.llama, public.mixtral):
         trip = round_trip(
             module, CACHED, tokens(), _eager_experts, dtype, loss=next_token, target="labels", by_batch=True, steps=1

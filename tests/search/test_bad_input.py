@@ -3,7 +3,6 @@ correctly, or refused with a coded reason, in time, without a traceback or a war
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from hapdsl.lang.diagnostics import HapError
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
 from hapdsl.workbench import Workbench
+from tests.texts import object_in
 
 from .examples import PROGRAMS
 from .small import cluster, reread, training
@@ -59,11 +59,7 @@ def call(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Call:
         said = capfd.readouterr()
         assert not heard, [str(w.message) for w in heard]
         assert "Traceback" not in said.err and "Warning" not in said.err
-
-        def refuse(word: str) -> float:
-            raise AssertionError(f"{word} in JSON")
-
-        return status, json.loads(said.out, parse_constant=refuse)
+        return status, object_in(said.out)
 
     return run
 
