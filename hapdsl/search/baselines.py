@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.evaluate import evaluate
+from hapdsl.cost.numbers import Numbers
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.search.astar import Limits, best_first
+from hapdsl.search.drawn import Drawn
 from hapdsl.search.eliminate import TooWide
 from hapdsl.search.milp import by_milp
 from hapdsl.search.plan import Candidate
@@ -119,28 +121,30 @@ def expert_parallel(training: TrainingGraph) -> Restriction | None:
     return Restriction(allow, allow_held)
 
 
-def baselines(training: TrainingGraph, cluster: Cluster, objective: str = "sync") -> dict[str, Candidate | None]:
+def baselines(
+    training: TrainingGraph, cluster: Cluster, objective: str = "sync", drawn: Drawn | None = None
+) -> dict[str, Candidate | None]:
     """Every baseline's best program and its cost; None where it doesn't exist or doesn't fit into memory. A model without experts has no
-    "expert_parallel" among them."""
+    "expert_parallel" among them. Lines that a search of the same graph has `drawn` are not made again."""
+    drawn = drawn or Drawn(Numbers(training))
     even = proportional(training, [1.0] * len(cluster))
     by_speed = proportional(training, cluster.speeds("f32"))
-    plain, zero, tensor = data_parallel(training, False), data_parallel(training, True), tensor_parallel(training)
-    plain_structure = None if plain is None else Structure(training, plain, MESSAGES)
-    experts = expert_parallel(training)
-    wanted = [
-        ("dp_even", plain_structure, (even,)),
-        ("dp_proportional", plain_structure, (by_speed,)),
-        ("zero", None if zero is None else Structure(training, zero, MESSAGES), (even, by_speed)),
-        ("tensor_parallel", None if tensor is None else Structure(training, tensor, MESSAGES), (even, by_speed)),
+    plain = data_parallel(training, False)
+    wanted: list[tuple[Restriction | None, dict[str, tuple[Shares, ...]]]] = [
+        (plain, {"dp_even": (even,), "dp_proportional": (by_speed,)}),
+        (data_parallel(training, True), {"zero": (even, by_speed)}),
+        (tensor_parallel(training), {"tensor_parallel": (even, by_speed)}),
     ]
-    if experts is not None:
-        wanted.append(("expert_parallel", Structure(training, experts, MESSAGES), (even, by_speed)))
+    if (experts := expert_parallel(training)) is not None:
+        wanted.append((experts, {"expert_parallel": (even, by_speed)}))
     found: dict[str, Candidate | None] = {}
-    for name, structure, cuts in wanted:
-        options = [] if structure is None else [_cheapest(structure, cluster, s, name, objective) for s in cuts]
-        fitting = [c for c in options if c is not None]
-        best = min(fitting, key=lambda c: c[0].seconds(objective), default=None)
-        found[name] = None if best is None else _in_order(*best, objective)
+    for restriction, cuts in wanted:  # one structure at a time: each takes as much memory as many programs
+        structure = None if restriction is None else Structure(training, restriction, MESSAGES, drawn=drawn)
+        for name, each in cuts.items():
+            options = [] if structure is None else [_cheapest(structure, cluster, s, name, objective) for s in each]
+            fitting = [c for c in options if c is not None]
+            best = min(fitting, key=lambda c: c[0].seconds(objective), default=None)
+            found[name] = None if best is None else _in_order(*best, objective)
     return found
 
 

@@ -131,7 +131,8 @@ class _Planner:
             found = baselines
         elif baselines and not self.out_of_time():
             self.say("baselines")
-            found = find_baselines(self.training, self.cluster, self.objective)
+            self.spaces.let_go(self.best)
+            found = find_baselines(self.training, self.cluster, self.objective, self.spaces.drawn)
         self.better_baseline(found)
         if self.best is None:
             raise self.pairs.nothing([], self.clock.late())

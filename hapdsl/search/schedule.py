@@ -9,7 +9,7 @@ that were made once are made again by a look-up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 import numpy as np
@@ -81,8 +81,8 @@ class Scheduler:
         key = (
             self.bucket,
             id(wishes) if wishes else 0,
-            tuple(map(id, choice.rules)),
-            *(side for d in (choice.offered, choice.held) for side in (tuple(d), tuple(map(id, d.values())))),
+            _ids(choice.rules),
+            *(side for d in (choice.offered, choice.held) for side in (tuple(d), _ids(d.values()))),
             tuple(choice.carry.items()),
         )
         trace = self.drawn.trace(key)
@@ -151,6 +151,11 @@ class Scheduler:
 
     def wait(self, name: str, source: Placement, target: Placement) -> Waiting:
         return self.drawn.wait(name, source, target, self.wish(name).methods.get(target))
+
+
+def _ids(objects: Collection[object]) -> bytes:
+    """The ids of objects, in a fifth of the memory that a tuple of them takes."""
+    return np.fromiter(map(id, objects), np.uint64, len(objects)).tobytes()
 
 
 class _Run:

@@ -14,6 +14,7 @@ from hapdsl.cost.compute import compute_dtype
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.clock import Clock
+from hapdsl.search.drawn import Drawn
 from hapdsl.search.eliminate import MAX_CELLS, Elimination, TooWide, eliminate
 from hapdsl.search.messages import SHARED, Buckets, Split
 from hapdsl.search.milp import by_milp
@@ -178,6 +179,11 @@ class Spaces:
                 raise self.pairs.nothing(found.impossible)
         return found
 
+    @property
+    def drawn(self) -> Drawn:
+        """The lines of programs that were made so far."""
+        return self.structure(self.heavy).drawn
+
     def solve(
         self, shares: Shares, messages: tuple[str, ...], memory: bool = False, objective: str | None = None
     ) -> Solved:
@@ -236,6 +242,12 @@ class Spaces:
             total += solved.bytes
             if total > TABLES:
                 total -= solved.bytes
+                solved.let_go()
+
+    def let_go(self, best: Pair | None) -> None:
+        """Give up all tables but those for the shares of the best pair, which its proof looks at."""
+        for (shares, *_), solved in self.solved.items():
+            if best is None or shares != shares_key(best.shares):
                 solved.let_go()
 
     def tables(self, solved: Solved) -> Elimination | None:

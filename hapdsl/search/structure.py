@@ -62,6 +62,7 @@ class Structure:
     and never a step shorter, so it is for where memory is short.
     `impossible` names the calls and tensors for which the restriction leaves nothing: then nothing is allowed at all.
     `like` is another structure of the same graph, whose kinds, tables and (where it has the same variables) order are used again.
+    `drawn` has lines of the same graph that were made already; they are a large part of what a search holds.
     """
 
     def __init__(
@@ -71,11 +72,12 @@ class Structure:
         messages: tuple[str, ...] | None = None,
         carry: bool = False,
         like: Structure | None = None,
+        drawn: Drawn | None = None,
     ) -> None:
         self.training = training
         self.restriction = restriction or Restriction()
-        self.numbers: Numbers = Numbers(training) if like is None else like.numbers
-        self.drawn: Drawn = Drawn(self.numbers) if like is None else like.drawn
+        self.drawn: Drawn = drawn or (Drawn(Numbers(training)) if like is None else like.drawn)
+        self.numbers: Numbers = self.drawn.numbers
         self.buckets: Buckets = Buckets(training) if like is None else like.buckets
         self.messages = self.buckets.flagged if messages is None else messages
         self.base = FactorGraph()
