@@ -18,6 +18,7 @@ from hapdsl.lang.explained.explanation import Explanation
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, BUILD = ROOT / "docs", ROOT / "build"
 FRONT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+HOME = {"README.md": "index.md"}
 PICTURES = (".svg", ".png")
 SOURCE = "https://github.com/hapdsl/hapdsl/blob/main"
 HUNDREDS = {
@@ -58,6 +59,13 @@ def front(text: str) -> str:
     return re.sub(r"\]\(((?!https?:|#)[\w./-]+)(?<!\.md)(?<!\.svg)(?<!\.png)\)", rf"]({SOURCE}/\1)", text)
 
 
+def beside(text: str) -> str:
+    """A page of docs/ as one of the site, where the pages of the repository's top folder stand beside it."""
+    return re.sub(
+        rf"\]\(\.\./({'|'.join(map(re.escape, FRONT))})", lambda found: f"]({HOME.get(found[1], found[1])}", text
+    )
+
+
 def pages(to: Path) -> None:
     """Write all pages of the site into an empty folder."""
     shutil.rmtree(to, ignore_errors=True)
@@ -65,10 +73,12 @@ def pages(to: Path) -> None:
     for page in sorted(p for p in DOCS.rglob("*") if p.suffix in (".md", *PICTURES)):
         copy = to / page.relative_to(DOCS)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(page, copy)
+        if page.suffix == ".md" and page.parent == DOCS:
+            copy.write_text(beside(page.read_text(encoding="utf-8")), encoding="utf-8")
+        else:
+            shutil.copyfile(page, copy)
     for name in FRONT:
-        home = "index.md" if name == "README.md" else name
-        (to / home).write_text(front((ROOT / name).read_text(encoding="utf-8")), encoding="utf-8")
+        (to / HOME.get(name, name)).write_text(front((ROOT / name).read_text(encoding="utf-8")), encoding="utf-8")
     for code, known in CODES.items():
         (to / "codes" / f"{code}.md").write_text(code_page(code, known), encoding="utf-8")
     (to / "codes" / "index.md").write_text(code_list(), encoding="utf-8")
