@@ -80,7 +80,7 @@ def cluster() -> None:
 
 
 def plans() -> None:
-    """The plan of the README's tour, and its time line."""
+    """The plan of the README's tour, and its timeline."""
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "plan.hap"
         hapdsl("plan", "programs/models/mlp.hap", "--cluster", "programs/clusters/digits.hap", "-o", plan)

@@ -4,7 +4,7 @@ With n devices, m the largest share and T the whole tensor (both in bytes); B an
 of a ring through all of them; of the rings within nodes Bi and ai, of a ring with one device a node Bx and ax; k nodes with g
 devices at most and c at least in each, r = g/c rounded up; L(n) the least whole number of doublings that reach n:
 
-    all_reduce      ring          2 (n-1)/n T/B + 2 (n-1) a       reduce-scatter, then all-gather, in n-1 steps each
+    all_reduce      ring          2 (n-1)/n T/B + 2 (n-1) a       reduce_scatter, then all_gather, in n-1 steps each
                     tree          2 L(g) (T/Bi + ai) + 2 L(k) (T/Bx + ax)
                                                                   up and down a binomial tree, whole tensors; short messages
                     hierarchical  2 (g-1) (T/c / Bi + ai) + 2 (k-1) (T/k / Bx + ax)
@@ -37,7 +37,7 @@ is the least of such lines. The search relies on that.
 Sources: ring, tree and pairwise are those of Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations
 in MPICH" (2005); two levels as in MagPIe (Kielmann et al., 1999) and BlueConnect (Cho et al., 2019), of all_to_all as in Träff, Rougier, "MPI
 Collectives and Datatypes for Hierarchical All-to-all Communication" (2014), and in Tutel (Hwang et al., 2023). The broadcasts of `grouped` are
-pipelined, so each costs its bytes once and a tree's depth in latencies; with the bandwidth and latency of HAP's padded all-gathers
+pipelined, so each costs its bytes once and a tree's depth in latencies; with the bandwidth and latency of HAP's padded all_gathers
 (arXiv 2401.05965: 4 MB on four GPUs of two machines) it crosses them at .45 of the tensor on one device, where the paper saw it.
 """
 

@@ -1,4 +1,4 @@
-"""What a step waits for: the chain of instructions without a gap that ends last (overlapped time line)."""
+"""What a step waits for: the chain of instructions without a gap that ends last (overlapped timeline)."""
 
 from __future__ import annotations
 
