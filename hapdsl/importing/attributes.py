@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hapdsl.importing.lengths import Length
 from hapdsl.importing.names import Symbols, notation, sizes
 from hapdsl.importing.values import Either, Extent, Notation, Root, Sizes, Statement, Unbiased
 from hapdsl.lang import nodes
@@ -50,6 +51,8 @@ def expression(value: Any, symbols: Symbols) -> nodes.Expr:
             if isinstance(n, nodes.Number):
                 less = nodes.Number(int(n.value) - 1)
             return nodes.Binary("/", nodes.Binary("*", nodes.Number(factor), n), less)
+        case Length():
+            return length(value, symbols)
         case int() | float():
             return nodes.Negate(nodes.Number(-value)) if value < 0 else nodes.Number(value)
         case str():
@@ -57,3 +60,18 @@ def expression(value: Any, symbols: Symbols) -> nodes.Expr:
         case list() | tuple():
             return nodes.Items(tuple(expression(v, symbols) for v in value))
     raise TypeError(f"no text for {value!r}")
+
+
+def length(x: Length, symbols: Symbols) -> nodes.Expr:
+    """`batch * seq`, `1 / batch`, `0.5 / (batch - 1)`, `1 / sqrt(seq)`."""
+    factor = round(x.factor) if abs(x.factor - round(x.factor)) < 1e-9 * abs(x.factor) else x.factor
+    found: nodes.Expr | None = (
+        None if abs(factor) == 1 and any(e > 0 for _, _, e in x.powers) else nodes.Number(abs(factor))
+    )
+    for atom, plus, e in sorted(x.powers, key=lambda p: p[2] < 0):
+        term = symbols.extent((atom,), plus)
+        if abs(e) == 0.5:
+            term = nodes.Call("sqrt", (nodes.Arg(None, term),))
+        found = term if found is None else nodes.Binary("*" if e > 0 else "/", found, term)
+    assert found is not None
+    return nodes.Negate(found) if factor < 0 else found

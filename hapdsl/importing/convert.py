@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hapdsl.importing import example as examples
 from hapdsl.importing import (
+    lengths,
     on_borders,
     on_chance,
     on_choices,
@@ -63,7 +64,8 @@ OPTIMIZER = "adam(lr = 0.001)"
 @dataclass
 class Imported:
     """A model's text, with the model's name. `tables` are constants of the module that the text can't say, `shapes` the shape that the
-    state_dict has of each parameter, `unused` the parameters that nothing reads."""
+    state_dict has of each parameter, `unused` the parameters that nothing reads, `remarks` what somebody
+    should know who runs the text at other lengths."""
 
     text: str
     model: str
@@ -71,6 +73,7 @@ class Imported:
     tables: dict[str, Tensor] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     operators: int = 0
+    remarks: list[str] = field(default_factory=list)
 
 
 def import_module(
@@ -107,6 +110,11 @@ def import_module(
     inputs = {own: node.meta["val"] for node in traced.graph.nodes if (own := _input(traced.names, node)) is not None}
     dims = examples.named_dims(given, inputs)
     atoms, words = examples.atoms(dims, inputs)
+    remarks = lengths.find(
+        traced,
+        words,
+        lambda sizes: trace(module, lengths.resized(arguments, called, dims, sizes), called, function, target),
+    )
     clean(traced.graph)
     declared, blocks = on_declared.read(ops) if ops is not None else ({}, [])
 
@@ -136,13 +144,13 @@ def import_module(
         for kind, own in traced.names.values()
         if kind == "param" and not _is_trained(builder, own, read, found is not None)
     ]
-    model = writer.model(name, found, outputs, _note(note, unused))
+    model = writer.model(name, found, outputs, _note(note, unused, remarks))
     shapes = {d.name: d.shape for d in builder.declared.values() if d.kind != "input" and id(d.tensor) in read}
     tables = {n: t for n, t in builder.tables.items() if n in shapes}
     used = {s.op for s in live} & set(declared)  # with them their gradients, which the file declares, too
     blocks_first: tuple[nodes.Op | nodes.Def | nodes.Model, ...] = (*(blocks if used else ()), *writer.defs, model)
     items = tuple(replace(block, gap=k > 0) for k, block in enumerate(blocks_first))
-    return Imported(to_text(nodes.File(items)), name, shapes, tables, list(dict.fromkeys(unused)), len(live))
+    return Imported(to_text(nodes.File(items)), name, shapes, tables, list(dict.fromkeys(unused)), len(live), remarks)
 
 
 def _input(names: Mapping[str, tuple[str, str]], node: torch.fx.Node) -> str | None:
@@ -189,8 +197,9 @@ def _is_trained(builder: Builder, name: str, read: set[int], trains: bool) -> bo
     return d is not None and id(d.tensor) in read and (d.kind == "param" or not trains)
 
 
-def _note(note: str, unused: list[str]) -> list[str]:
+def _note(note: str, unused: list[str], remarks: list[str]) -> list[str]:
     lines = [note] if note else []
+    lines += remarks
     if unused:
         shown = ", ".join(unused[:4]) + (f" and {len(unused) - 4} more" if len(unused) > 4 else "")
         lines.append(f"the loss doesn't depend on these parameters, so they aren't trained: {shown}")

@@ -12,6 +12,7 @@ from torch.fx import Node
 from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
+from hapdsl.importing.lengths import Length
 from hapdsl.importing.on_layout import as_value
 from hapdsl.importing.values import Unbiased, Value, resolved
 from hapdsl.run.context import DTYPES
@@ -34,13 +35,9 @@ def fresh(x: Value) -> Value:
 
 
 def scaled(b: Builder, x: Value, by: float) -> Value:
-    return (
-        x
-        if by == 1
-        else b.emit("neg", [x], x.dims, x.stored)
-        if by == -1
-        else b.emit("scale", [x], x.dims, x.stored, by=by)
-    )
+    if abs(by) == 1 and not isinstance(by, Length):
+        return x if by == 1 else b.emit("neg", [x], x.dims, x.stored)
+    return b.emit("scale", [x], x.dims, x.stored, by=by)
 
 
 def shifted(b: Builder, x: Value, by: float) -> Value:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hapdsl.importing import weights
 from hapdsl.importing.convert import import_module
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.run.initial import initial
-from hapdsl.run.reference import Reference
 from tests.importing import indexed
-from tests.importing.helpers import bench_of, round_trip
+from tests.importing.helpers import round_trip
 
 
 def test_elements_by_their_numbers():
@@ -45,17 +42,6 @@ def test_borders_and_weights_by_length():
     example = "x : f32[batch = 6, 8]; label : i64[batch]"
     trip = round_trip(indexed.Bordered(), example, batch, lambda own, given: own(**given), distributed=False)
     assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10 and trip.compared == 11
-
-
-def test_what_is_counted_from_the_end_goes_with_the_length():
-    torch.manual_seed(1)
-    module = indexed.FromTheEnd()
-    found = import_module(module, "x : f32[batch = 6, seq = 7, 8]")
-    graph = bench_of(found).graph(settings={"batch": 4, "seq": 12})
-    held = initial(graph, 0, None, given=weights.from_module(graph, module))
-    x = torch.randn(4, 12, 8)
-    assert graph.loss is not None
-    torch.testing.assert_close(Reference(graph, None).step({**held, "x": x}, 1)[graph.loss], module(x))
 
 
 @pytest.mark.parametrize(

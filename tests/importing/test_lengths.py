@@ -1,0 +1,99 @@
+"""Numbers that Python works out from lengths: at other lengths the text answers what the module does, or it has been remarked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hapdsl.importing import weights
+from hapdsl.importing.convert import Imported, import_module
+from hapdsl.run.initial import initial
+from hapdsl.run.reference import Reference
+from tests.importing import indexed
+from tests.importing.helpers import bench_of
+
+EXAMPLE = "x : f32[batch = 6, seq = 7, 8]"
+
+
+class Around(nn.Module):
+    """A function behind a layer."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.fc, self.function = nn.Linear(8, 5), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.fc(x))
+
+
+def answers(module: nn.Module, found: Imported, settings: Mapping[str, int], x: Tensor) -> tuple[Tensor, Tensor]:
+    graph = bench_of(found).graph(settings=settings)
+    assert graph.loss is not None
+    held = initial(graph, 0, None, given=weights.from_module(graph, module))
+    return Reference(graph, None).step({**held, "x": x}, 1)[graph.loss], module(x)
+
+
+def sums(y: Tensor) -> Tensor:
+    """Divided, multiplied, in place, inverted, less one, by products, powers and roots; and a number that only looks like a length."""
+    batch, seq = y.shape[0], y.shape[1]
+    whole = (y**2).sum()
+    found = whole / batch + whole * (1.0 / len(y)) + whole / (batch * seq) + 2 * whole / y.numel() - whole / -y.size(0)
+    found = found + whole / (batch - 1) + whole / seq**0.5 + (seq / (1 + y**2)).mean() + seq + whole.clone().div_(batch)
+    found = (
+        found
+        + y[:, seq - 2].tanh().mean()
+        + y[:, : seq - 1].cos().mean()
+        + y[:, 2:seq].exp().mean()
+        - (3 - seq) * y.mean()
+    )
+    found = found + F.cross_entropy(y.flatten(0, 1), y.flatten(0, 1).softmax(-1), reduction="sum") / batch
+    return found + F.kl_div(y.log_softmax(-1), y.softmax(-1).roll(1, -1), reduction="batchmean") + y.mean() / 6
+
+
+def test_numbers_that_are_lengths_go_with_them():
+    torch.manual_seed(1)
+    module = Around(sums)
+    found = import_module(module, EXAMPLE)
+    assert found.remarks == []
+    torch.testing.assert_close(*answers(module, found, {"batch": 4, "seq": 12}, torch.randn(4, 12, 8)))
+    assert f"by = {1 / 6}" in found.text and "by = 1 / batch" in found.text
+
+
+def test_what_is_counted_from_the_end_goes_with_the_length():
+    torch.manual_seed(1)
+    module = indexed.FromTheEnd()
+    found = import_module(module, EXAMPLE)
+    torch.testing.assert_close(*answers(module, found, {"batch": 4, "seq": 12}, torch.randn(4, 12, 8)))
+
+
+class Table(nn.Module):
+    """With no more positions than the example has: it can't be looked at with another length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.table = nn.Linear(8, 5), nn.Parameter(torch.zeros(7, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.fc(x) + self.table
+        return (y**2).sum() / 7 / y.shape[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "number", "words"),
+    [
+        (Around(lambda y: y[:, : y.shape[1] // 2].mean()), "3", "in a way that this text can't say"),
+        (Table(), "7", "is as long as 'seq'"),
+    ],
+)
+def test_what_can_not_be_said_is_remarked_on_with_its_line(module, number, words):
+    found = import_module(module, EXAMPLE)
+    (said,) = found.remarks
+    assert said.startswith(f"{number} (") and f"{Path(__file__).name}:" in said and words in said
+    assert f"# {said[:40]}" in found.text
+    if isinstance(module, Table):
+        assert "by = 1 / batch" in found.text
