@@ -73,6 +73,7 @@ def command(
         "parameters": {n: list(s) for n, s in found.shapes.items()},
         "unused": found.unused,
         "tables": sorted(found.tables),
+        "remarks": found.remarks,
         "lines": found.text.count("\n"),
         "output": output,
     }
@@ -87,6 +88,8 @@ def command(
         out.data({**result, "text": found.text})
     else:
         click.echo(found.text, nl=False)
+    for remark in found.remarks:
+        out.say(f"note: {remark}")
     if found.tables:
         kept = f"kept in {beside}" if beside is not None else "kept with -o"
         out.say(f"constants of the module that the text can't say, {kept}: {', '.join(sorted(found.tables))}")
