@@ -49,6 +49,13 @@ class Layouts:
 
     def unknown(self, name: str) -> HapError:
         where = self.origin
+        if name.endswith((".out", "_out")):
+            return error(
+                "HAP875",
+                f"{name} writes into a tensor that is there" + (f" ({where})" if str(where) else ""),
+                where.span,
+                "write the new value to a tensor of its own; what only training changes (the vectors of spectral_norm) stays as it is in eval()",
+            )
         return error(
             "HAP874",
             f"no operator of the theory stands for {name}" + (f" ({where})" if str(where) else ""),

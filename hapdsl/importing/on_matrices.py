@@ -35,9 +35,20 @@ def addmm(b: Builder, node: Node, bias: Value, x: Value, w: Value, **scales: Any
     return b.pointwise("add", [contract(b, x, w, 1), fresh(bias)])
 
 
-@handles("aten.mm.default", "aten.bmm.default", "aten.matmul.default")
+@handles(
+    "aten.mm.default",
+    "aten.bmm.default",
+    "aten.matmul.default",
+    "aten.mv.default",
+    "aten.dot.default",
+    "aten.vdot.default",
+)
 def matmul(b: Builder, node: Node, x: Value, w: Value) -> Value:
     x, w = fresh(as_value(b, x)), fresh(as_value(b, w))
+    if len(w.dims) == 1:
+        rows = "abcdefgh"[: len(x.dims) - 1]
+        along: Value = einsum(b, node, f"{rows}i,i->{rows}", [x, w])
+        return along
     if len(w.dims) == 2 and len(x.dims) >= 1:
         return contract(b, x, w, 1)
     if len(x.dims) < 2 or len(w.dims) < 2:
@@ -115,7 +126,7 @@ def einsum(b: Builder, node: Node, spec: str, operands: Sequence[Value], **__: A
     """The module's own notation, over the dims as the module sees them."""
     left, _arrow, right = spec.replace(" ", "").partition("->")
     terms = left.split(",")
-    if "." in spec or not right:
+    if "." in spec or (not right and not _arrow):
         raise b.refuse(f'einsum "{spec}"', "name every dim, and the output's")
     values = [fresh(as_value(b, v)) for v in operands]
     letters: dict[str, Dim] = {}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 
+from hapdsl.importing.nested import flatten
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.nodes import NOWHERE, Span
 
@@ -117,6 +118,7 @@ def trace(
     held = {n.removeprefix(PREFIX): b for n, b in wrapped.named_buffers(remove_duplicate=False)}
     held |= {n.removeprefix(PREFIX): c for n, c in program.constants.items() if isinstance(c, Tensor)}
     outputs = _output_names(program)
+    flatten(program.graph)
     return Traced(program.graph, names, outputs, held, module)
 
 
