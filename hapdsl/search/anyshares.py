@@ -113,10 +113,11 @@ def bound_any_shares(
 
 def bound_under(training: TrainingGraph, layout: Layout, cluster: Cluster, objective: str = "sync") -> float:
     """Seconds that no program takes less than under one layout; of virtual devices no messages within are counted, nor what
-    messages slow down, which each of the devices within says for itself. 0 where too wide."""
+    messages slow down or keep waiting, which is another matter for each of the devices within. 0 where too wide."""
     structure = Structure(training, None, MESSAGES)
     devices = tuple(replace(d, interference=0.0) for d in cluster.devices)
-    space = Space(training, layout, replace(cluster, within=None, devices=devices), None, objective, structure)
+    outside = replace(cluster, within=None, devices=devices)
+    space = Space(training, layout, outside, None, objective, structure, serial=False)
     try:
         return cutting_planes(space.graph, elimination_order=structure.order).bound
     except TooWide:

@@ -234,11 +234,13 @@ def eliminate(
 ) -> Elimination:
     """Minimise the graph exactly.
 
-    `prices` are the weights of the priced components; `order` defaults to the greedy one. Raises TooWide, before any
+    `prices` are the weights of the priced components; the graph's own order goes before `order`, which
+    defaults to the greedy one. Raises TooWide, before any
     table is made, where the largest bucket has more than `max_cells` cells or all buckets together more than
     `max_total`. `memo=False` computes every bucket anew (a test compares). Variables that stand in `hub` factors or more are hubs.
     """
     weights = graph.checked_prices(prices)
+    order = graph.order or order
     if order is None:
         order = greedy(graph)
     elif not isinstance(order, Order):

@@ -14,9 +14,13 @@ import hashlib
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from hapdsl.search.removal import Order
 
 Array = NDArray[np.float64]
 Assignment = tuple[int, ...]  # a value per variable of a graph
@@ -81,10 +85,12 @@ class FactorGraph:
 
     `sizes[v]`, `names[v]` describe variable v; `scopes[i]`, `tables[i]` the i-th plain factor;
     `priced_scopes[i]`, `priced_tables[i]` the i-th priced one, whose table has shape `(components, *sizes of scope)`.
-    `table_ids` and `priced_ids` number the tables by content.
+    `table_ids` and `priced_ids` number the tables by content. `order` is the elimination order that its maker knows to suit it (None where
+    none is known): it goes before one that was worked out for some of its factors.
     """
 
     def __init__(self) -> None:
+        self.order: Order | None = None
         self.names: list[str] = []
         self.sizes: list[int] = []
         self.scopes: list[tuple[int, ...]] = []
@@ -183,7 +189,7 @@ class FactorGraph:
         other.names, other.sizes = self.names.copy(), self.sizes.copy()
         other.scopes, other.table_ids = self.scopes.copy(), self.table_ids.copy()
         other.priced_scopes, other.priced_ids = self.priced_scopes.copy(), self.priced_ids.copy()
-        other.components, other.store = self.components, self.store
+        other.components, other.store, other.order = self.components, self.store, self.order
         return other
 
     def _scope(self, scope: Sequence[int]) -> tuple[int, ...]:

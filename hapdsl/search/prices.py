@@ -160,7 +160,7 @@ def cutting_planes(
     domain = _Domain(graph.components, groups, ceilings)
     kept: list[Elimination] = []
     best_solved: Elimination | None = None
-    plan = elimination_order
+    plan = graph.order or elimination_order
     if solve is None and plan is None:
         plan = order(graph)
 

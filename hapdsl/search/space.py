@@ -20,6 +20,7 @@ Cost: O(calls) look-ups and O(kinds of calls and tensors × rules × offers) wor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +30,33 @@ from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import Layout
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search import footprint
-from hapdsl.search.carry import MADE_AGAIN
+from hapdsl.search.carry import MADE_AGAIN, NEVER
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.drawn import instruction
 from hapdsl.search.inside import pricer_of
+from hapdsl.search.messages import SHARED
 from hapdsl.search.offers import Offer
 from hapdsl.search.restriction import Restriction
+from hapdsl.search.serial import Pass, least_ways, passes
 from hapdsl.search.structure import Choice, Structure
-from hapdsl.theory.placements import Placement
+from hapdsl.theory.placements import P, Placement, R, S
 
 Table = NDArray[np.float64]
+WIDER = 4.0  # times as wide as without: how wide tables may become for what readers wait for
+Apart = tuple[bool, ...]  # for each pass, whether something counts in it
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A reader takes tensor `name` as each of its rules says (`taken`, at all of its operands), from where it is `given`: `scope` are the variables of both.
+    Those of one `kind` have the same price."""
+
+    scope: tuple[int, int]
+    name: str
+    kind: int
+    given: tuple[Placement, ...]
+    taken: tuple[tuple[Placement, ...], ...]
+    apart: Apart
 
 
 class Space:
@@ -68,6 +86,7 @@ class Space:
         memory: bool = False,
         graded: bool = False,
         like: Space | None = None,
+        serial: bool = True,
     ) -> None:
         self.training, self.layout, self.cluster, self.objective = training, layout, cluster, objective
         self.structure = structure or Structure(training, restriction)
@@ -80,8 +99,10 @@ class Space:
         self.rules, self.offers, self.holds = self.structure.rules, self.structure.offers, self.structure.holds
         self.rule_variable, self.offer_variable = self.structure.rule_variable, self.structure.offer_variable
         self.groups = self.alike()
-        self.timed = range(len(self.groups) + (objective == "overlap"))
-        self.lost = np.array([*(cluster.interferences[g[0]] for g in self.groups), 1.0])
+        self.passes = self._passes() if objective == "overlap" and serial else []
+        self.timed = range(len(self.groups) * (1 + len(self.passes)) + (objective == "overlap"))
+        lost = [cluster.interferences[g[0]] for g in self.groups]
+        self.lost = np.array([*lost * (1 + len(self.passes)), 1.0])
         self.held = range(len(self.timed), len(self.timed) + footprint.MOMENTS * len(self.groups) * memory)
         self.graph = self.structure.base.copy()
         self.graded = graded
@@ -113,36 +134,121 @@ class Space:
 
     def _price(self) -> None:
         structure, graph = self.structure, self.graph
-        calls = [((v,), kind) for v, kind in zip(structure.rule_variable, structure.node_kind, strict=True)]
+        calls = [
+            ((v,), (kind, self._taking(k)))
+            for k, (v, kind) in enumerate(zip(structure.rule_variable, structure.node_kind, strict=True))
+        ]
         graph.spread(calls, self._compute_table, priced=True)
-        sites = [(m.scope, m.kind) for m in structure.moves]
+        sites = [(m.scope, (m.kind, self._apart(m.name))) for m in structure.moves]
         graph.spread(sites, self._move_table, self.objective == "overlap")
         for kind, flag in structure.flags.items():
-            self._communicate((flag,), self._seconds(np.array([0.0, self.conversions.split.floor(kind)])))
+            buckets = structure.buckets
+            names = {"gradients": buckets.gradients, "params": buckets.params, "updated": buckets.updated}[
+                SHARED[kind][0]
+            ]
+            apart = tuple(names <= p.behind for p in self.passes)
+            self._communicate((flag,), self._seconds(np.array([0.0, self.conversions.split.floor(kind)]), apart))
+        if self.passes:
+            self._wait()
         for scope, table in footprint.tables(self) if self.held else ():
             graph.priced_factor(scope, self._wide(table, self.held))
 
+    # Which passes something counts in: what tells tables of one kind apart.
+
+    def _taking(self, k: int) -> Apart:
+        return tuple(k in p.calls for p in self.passes)
+
+    def _apart(self, name: str) -> Apart:
+        return tuple(name in p.behind for p in self.passes)
+
+    def _passes(self) -> list[Pass]:
+        """What messages may be apart from; nothing where calls may run twice, or lines stand for what nodes do inside."""
+        structure = self.structure
+        if structure.again is not NEVER or self.cluster.within is not None:
+            return []
+        about: dict[
+            int, float
+        ] = {}  # by the first rule, the replicated one: that is the same for all shares and restrictions
+        for kind, node in zip(structure.node_kind, self.training.nodes, strict=True):
+            if kind not in about:
+                about[kind] = float(self.pricer.price(instruction(node, node.rules[0])).seconds.mean())
+        self._seconds_about = tuple(about[kind] for kind in structure.node_kind)
+        if self._seconds_about not in structure.passes:
+            structure.passes[self._seconds_about] = passes(self.training, self._seconds_about)
+        return structure.passes[self._seconds_about]
+
+    def _wait(self) -> None:
+        """Add what readers wait for, as long as that leaves tables narrow. It ties variables that nothing else does, so it takes another order."""
+        structure, graph, waits = self.structure, self.graph, self._waits()
+        order = structure.wider.get(self._seconds_about)
+        if order is None:
+            tied = graph.copy()
+            for w in waits:
+                tied.factor(w.scope, np.zeros([graph.sizes[v] for v in w.scope]))
+            order = structure.wider[self._seconds_about] = structure.narrowest(tied)
+        if order.peak <= WIDER * structure.order.peak and order.total <= WIDER * structure.order.total:
+            graph.spread([(w.scope, w.kind) for w in waits], lambda n: self._wait_table(waits[n]), priced=True)
+            graph.order = order
+
     def _compute_table(self, k: int) -> Table:
-        key = ("compute", self.structure.node_kind[k])
+        taking = self._taking(k)
+        key = ("compute", self.structure.node_kind[k], taking)
         if key not in self._tables:
-            self._tables[key] = self._wide(self.compute(k), range(len(self.groups)))
+            seconds = self.compute(k)
+            self._tables[key] = self._wide(
+                np.concatenate([seconds, *(seconds * t for t in taking)]), range(len(seconds) * (1 + len(taking)))
+            )
         return self._tables[key]
 
     def _move_table(self, n: int) -> Table:
         """Seconds of the n-th of the structure's moves, over its scope."""
         move = self.structure.moves[n]
-        if move.kind not in self._tables:
+        apart = self._apart(move.name)
+        key = (move.kind, apart)
+        if key not in self._tables:
             name, given = move.name, move.given
             if name in self.offers:
-                table = self._communication(name, given, self.offers[name], self._times(name))
+                table = self._communication(name, given, self.offers[name], self._times(name), apart)
             elif name in self.holds:
                 routes = [self.conversions.route(name, h, o) for h, o in self.holds[name]]
                 once = np.array([np.inf if r is None else r[0] for r in routes])
-                table = self._seconds(self._times(name) * once)
+                table = self._seconds(self._times(name) * once, apart)
             else:
-                table = self._communication(name, given, [(h,) for h, _ in self.holds[move.replaces]])
-            self._tables[move.kind] = table
-        return self._tables[move.kind]
+                table = self._communication(name, given, [(h,) for h, _ in self.holds[move.replaces]], apart=apart)
+            self._tables[key] = table
+        return self._tables[key]
+
+    def _waits(self) -> list[Wait]:
+        """Where a reader waits for messages that are apart from a pass."""
+        structure = self.structure
+        found = []
+        for name in structure.offer_variable:
+            for reader in sorted({p.between[name] for p in self.passes if name in p.between}):
+                apart = tuple(p.between.get(name) == reader for p in self.passes)
+                places = structure.places(reader, name)
+                taken = tuple(tuple(r.inputs[i] for i in places) for r in self.rules[reader])
+                if name in self.holds:
+                    first, given = self.offer_variable[name], tuple(h for h, _ in self.holds[name])
+                else:
+                    k, j = structure.maker(name)
+                    first, given = self.rule_variable[k], tuple(r.outputs[j] for r in self.rules[k])
+                kind = structure.number(("waits", structure.tensor_kind[name], given, taken, apart))
+                found.append(Wait((first, self.rule_variable[reader]), name, kind, given, taken, apart))
+        return found
+
+    def _wait_table(self, wait: Wait) -> Table:
+        """What a reader waits for at least, beside what the moves say of a pass: over the placements that are given, and those that are taken."""
+        key = ("waits", wait.kind)
+        if key not in self._tables:
+            places = (R, P, *map(S, self.training.shardable(wait.name)))
+            ways = least_ways(places, lambda p, q: self.conversions.seconds(wait.name, p, q))
+            at = {p: i for i, p in enumerate(places)}
+            seconds = np.array([[max(ways[at[p], at[q]] for q in each) for each in wait.taken] for p in wait.given])
+            seconds[np.isinf(seconds)] = 0.0  # no way at all: excluded elsewhere
+            free = 1.0 - self.lost[: len(self.groups)]
+            parts = np.concatenate([np.zeros(len(self.groups)), *(free * a for a in wait.apart), [0.0]])
+            self._tables[key] = self._wide(np.multiply.outer(parts, seconds), self.timed)
+        return self._tables[key]
 
     def _wide(self, table: Table, components: range) -> Table:
         """A table of some components, with zeros for the others; read-only."""
@@ -152,12 +258,17 @@ class Space:
         whole.flags.writeable = False
         return whole
 
-    def _seconds(self, table: Table) -> Table:
+    def _seconds(self, table: Table, apart: Apart = ()) -> Table:
         """Seconds of collectives add to the synchronous cost. Under overlap they are a component of their own, and take from each
-        device's time the part that is lost to its computing meanwhile; what can't be made (inf) can't be made for any of them."""
+        device's time the part that is lost to its computing meanwhile, all of it in passes that they are `apart` from; what can't be
+        made (inf) can't be made for any of them."""
         if self.objective == "overlap":
             able = np.isfinite(table)
-            parts = np.multiply.outer(self.lost, np.where(able, table, 0.0))
+            lost = self.lost.copy()
+            for n, whole in enumerate(apart, 1):
+                if whole:
+                    lost[n * len(self.groups) : (n + 1) * len(self.groups)] = 1.0
+            parts = np.multiply.outer(lost, np.where(able, table, 0.0))
             return self._wide(np.where(able, parts, np.inf), self.timed)
         table.flags.writeable = False
         return table
@@ -169,11 +280,16 @@ class Space:
             self.graph.priced_factor(scope, table)
 
     def _communication(
-        self, name: str, given: Sequence[Placement], offered: Sequence[Offer], times: Table | float = 1.0
+        self,
+        name: str,
+        given: Sequence[Placement],
+        offered: Sequence[Offer],
+        times: Table | float = 1.0,
+        apart: Apart = (),
     ) -> Table:
         """Seconds to make each offered set from each given placement, `times` over; inf where there is no way."""
         routes = [[self.conversions.route(name, p, o) for o in offered] for p in given]
-        return self._seconds(times * np.array([[np.inf if r is None else r[0] for r in row] for row in routes]))
+        return self._seconds(times * np.array([[np.inf if r is None else r[0] for r in row] for row in routes]), apart)
 
     def _times(self, name: str) -> Table | float:
         """How often each offered set is made: in both passes where it isn't kept."""

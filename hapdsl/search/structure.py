@@ -24,6 +24,7 @@ from hapdsl.search.moves import Gives, Move, moves
 from hapdsl.search.offers import Offer, feasible, offers, provides
 from hapdsl.search.removal import Order, narrowest, width
 from hapdsl.search.restriction import NOTHING, Restriction, Wish
+from hapdsl.search.serial import Pass
 from hapdsl.theory.placements import Placement, R, S
 from hapdsl.theory.rules import Rule
 
@@ -96,6 +97,8 @@ class Structure:
         self._tables: dict[tuple[object, ...], np.ndarray] = {} if like is None else like._tables
         self._rules_of: dict[tuple[object, ...], tuple[Rule, ...]] = {} if like is None else like._rules_of
         self._readable: dict[object, tuple[Placement, ...]] = {} if like is None else like._readable
+        self.passes: dict[tuple[float, ...], list[Pass]] = {} if like is None else like.passes  # by the calls' seconds
+        self.wider: dict[tuple[float, ...], Order] = {}  # orders of the graph with what readers wait for, likewise
         self._known_order = () if like is None or "order" not in like.__dict__ else like.order.variables
         self.tensor_kind = {name: self.number(self._tensor_key(name)) for name in training.tensors}
         self._call_variables()
@@ -114,6 +117,10 @@ class Structure:
             graph.factor(give.scope, np.zeros([self.base.sizes[v] for v in give.scope]))
         if len(self._known_order) == len(graph.sizes):
             return width(graph, self._known_order)
+        return self.narrowest(graph)
+
+    def narrowest(self, graph: FactorGraph) -> Order:
+        """The narrowest order found for a graph over these variables."""
         return narrowest(graph, self._blocks(), self.flags.values())
 
     @cached_property

@@ -39,7 +39,10 @@ class Compared:
         structure = Structure(graph, None, messages)
         self.space = Space(graph, layout_of(shares, len(made)), made, None, objective, structure)
         self.table = self.space.graph
-        self.prices = rng.dirichlet(np.ones(self.table.components))
+        # The program knows what each device computes and what messages take (the last component), not what keeps others waiting.
+        self.prices = np.zeros(self.table.components)
+        own = [*range(len(self.space.groups)), -1] if objective == "overlap" else slice(None)
+        self.prices[own] = rng.dirichlet(np.ones(len(self.prices[own])))
 
     @property
     def wide(self) -> bool:

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -16,10 +17,28 @@ from hapdsl.cluster import Cluster
 from hapdsl.cost.overlap import simulate
 from hapdsl.graph.program import Program
 from hapdsl.search.prices import cutting_planes
+from hapdsl.search.restriction import Restriction
+from hapdsl.search.serial import least_ways, passes
+from hapdsl.search.space import Space
+from hapdsl.theory.placements import P, R, S
 
 from .random_dags import random_case
 from .small import CLUSTERS, MODELS, Tried, cluster, cuts, everything, spare, thinned, training
 
+# Backward needs what forward makes, as the gradient of a sum alone doesn't.
+CHAIN = """
+model chain(batch = 12, d = 6, hidden = 8) {
+    input x : f32[batch, d]
+    input label : i64[batch]
+    param w1 : f32[d, hidden]
+    param w2 : f32[hidden, d]
+    h = relu(matmul(x, w1))
+    y = matmul(h, w2)
+    loss = cross_entropy(y, label)
+    train loss with sgd(lr = 0.1)
+}
+"""
+TEXTS = {**MODELS, "chain": CHAIN}
 NAMES = list(CLUSTERS)
 ORDERS = 9  # of one program's lines
 
@@ -72,10 +91,10 @@ def check(tried: Tried, rng: np.random.Generator, most: int) -> tuple[float, flo
 
 
 @pytest.mark.parametrize("parts", [(0.0,), (0.3, 0.0, 0.9), (1.0, 0.5)], ids=str)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", TEXTS)
 def test_no_order_is_below_the_bound(model: str, parts: tuple[float, ...]) -> None:
     rng = np.random.default_rng([len(model), *(int(10 * p) for p in parts)])
-    graph, made = training(MODELS[model]), beside(cluster(CLUSTERS[NAMES[rng.integers(len(NAMES))]]), *parts)
+    graph, made = training(TEXTS[model]), beside(cluster(CLUSTERS[NAMES[rng.integers(len(NAMES))]]), *parts)
     for shares in itertools.islice(cuts(graph, made).values(), 1, 3):
         check(Tried(graph, made, shares, "overlap", thinned(graph, rng, 0.5)), rng, 2)
 
@@ -99,3 +118,61 @@ def test_it_is_reached_where_devices_do_nothing_beside_messages(model: str) -> N
         found.append((pricing.bound, min(map(tried.seconds, pricing.minimisers))))
     assert found[1][0] == pytest.approx(found[1][1], rel=1e-9)
     assert found[0][0] <= found[1][0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_apart_is_what_every_order_keeps_apart(seed: int) -> None:
+    """Against paths in the graph of calls: each call of a pass comes before a message's operand is made, or needs what its reader makes."""
+    rng = np.random.default_rng(seed)
+    graph = training(CHAIN) if seed == 0 else random_case(rng, 8, 25)[1]
+    paths = nx.DiGraph(
+        [(graph.producer[n], k) for k, c in enumerate(graph.nodes) for n in c.inputs if n in graph.producer]
+    )
+    paths.add_nodes_from(range(len(graph.nodes)))
+    before, behind = (
+        {k: {k} | nx.ancestors(paths, k) for k in paths},
+        {k: {k} | nx.descendants(paths, k) for k in paths},
+    )
+    found = passes(graph, rng.exponential(size=len(graph.nodes)).tolist())
+    assert found
+    for each in found:
+        for name in each.behind:
+            assert each.calls <= before[graph.producer[name]]
+        for name, reader in each.between.items():
+            made = before[graph.producer[name]] if name in graph.producer else set()
+            assert reader in graph.readers[name] and each.calls <= made | behind[reader]
+
+
+def test_the_cheapest_way_goes_by_any_number_of_conversions() -> None:
+    prices = {
+        (P, R): 9.0,
+        (P, S(0)): 2.0,
+        (P, S(1)): 8.0,
+        (S(0), R): 3.0,
+        (S(1), R): 1.0,
+        (S(0), S(1)): 1.0,
+        (S(1), S(0)): 1.0,
+    }
+    ways = least_ways((R, P, S(0), S(1)), lambda p, q: prices[p, q])
+    # summed in pieces, exchanged, gathered; a piece is gathered to be a part of a sum again
+    assert ways.tolist() == [[0, 0, 0, 0], [4, 0, 2, 3], [2, 2, 0, 1], [1, 1, 1, 0]]
+
+
+def test_what_everything_waits_for_is_added_to_what_is_computed() -> None:
+    """Nothing is cut, and the first parameter is held in shards: a step is its gather, and all calls."""
+    graph, made = training(CHAIN), cluster(CLUSTERS["alike"])
+    whole = Restriction(
+        lambda node, rule: {*rule.inputs, *rule.outputs} == {R},
+        lambda name, place: place == (S(0) if name == "w1" else R),
+    )
+    tried = Tried(graph, made, cuts(graph, made)["even"], "overlap", whole)
+    pricing = cutting_planes(tried.space.graph, iterations=20)
+    cost = tried.cost(pricing.minimisers[0])
+    gather, *calls = (
+        cost.per_instruction_s[k].max() for k in np.flatnonzero([s.any() for s in cost.per_instruction_s])
+    )
+    assert pricing.bound == pytest.approx(gather + sum(calls), rel=1e-9)
+    assert pricing.bound == pytest.approx(cost.overlap_s, rel=1e-9)
+    assert cutting_planes(
+        Space(graph, tried.layout, made, whole, "overlap", serial=False).graph
+    ).bound == pytest.approx(sum(calls))
