@@ -224,22 +224,28 @@ class _Elaborator:
         bound = bind_call(decl, call, scope.is_tensor)
         inputs = [(o, self.tensor(e, scope)) for o, e in bound.operands]
         attributes = {n: scope.number(e).value for n, e in bound.attributes.items()}
-        instead = decl.training if self.training else decl.evaluation
-        if instead:
-            return self.replaced(decl, instead, inputs, attributes, scope, call.span, paths)
+        if instead := decl.training if self.training else decl.evaluation:
+            when = "in training" if self.training else "in evaluation"
+            return self.replaced(decl, instead, when, inputs, attributes, scope, call.span, paths)
+        given = with_defaults(decl, [o for o, _ in inputs], attributes, where) if decl.without else {}
+        for attribute, instead in decl.without.items():
+            if given.get(attribute) == 0:
+                when = f"where {attribute} is 0"
+                return self.replaced(decl, instead, when, inputs, attributes, scope, call.span, paths)
         return self.emit(decl, inputs, attributes, where, scope, call.span, paths)
 
     def replaced(
         self,
         decl: OpDecl,
         instead: Sequence[nodes.Rule],
+        when: str,
         inputs: list[tuple[str, Draft]],
         attributes: dict[str, Any],
         scope: Scope,
         span: nodes.Span,
         paths: list[str] | None,
     ) -> list[Draft]:
-        """What its declaration puts in the place of a call, in training or in evaluation."""
+        """What its declaration puts in the place of a call: in training, in evaluation or where an attribute is 0."""
         attributes = with_defaults(decl, [o for o, _ in inputs], attributes, paths[0] if paths else decl.name)
         instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in inputs], attributes, span)
         numbers = {n: Extent(v, None) for n, v in attributes.items()}
@@ -249,11 +255,10 @@ class _Elaborator:
             rule = next((r for r in instead if result.name in r.targets), None)
             value = self.instead(rule.value, inner, paths[k : k + 1] if paths else None) if rule is not None else None
             if value is None or value.shape != instance.result_shapes[k]:
-                mode = "training" if self.training else "evaluation"
                 shown = "nothing" if value is None else f"{list(value.shape)}"
                 raise error(
                     "HAP319",
-                    f"{decl.name}: in {mode} {shown} stands for '{result.name}', which is {list(instance.result_shapes[k])}",
+                    f"{decl.name}: {when} {shown} stands for '{result.name}', which is {list(instance.result_shapes[k])}",
                     span,
                 )
             if paths is not None and value.name != paths[k]:

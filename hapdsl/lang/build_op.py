@@ -87,6 +87,9 @@ class OpRules(Base):
     def evaluation(self, c: Children) -> n.Evaluation:
         return n.Evaluation(self._kept(c), span=self._all(c))
 
+    def without(self, c: Children) -> n.Without:
+        return n.Without(str(c[1]), self._kept(c[2:]), span=self._all(c))
+
     def rule(self, c: Children) -> n.Rule:
         return n.Rule((str(c[0]),), c[2], span=self._all(c))
 

@@ -123,7 +123,7 @@ def _header(block: n.Block) -> str:
 
 _OP_KEYWORDS = {
     n.Sum: "sum", n.Whole: "whole", n.Linear: "linear", n.Size: "size", n.Flops: "flops", n.Grad: "grad",
-    n.Training: "training", n.Evaluation: "evaluation",
+    n.Training: "training", n.Evaluation: "evaluation", n.Without: "without",
     n.Torch: "torch", n.Dtype: "dtype", n.Notation: "notation", n.At: "at", n.Order: "order", n.Reads: "reads",
 }  # fmt: skip
 
@@ -206,6 +206,8 @@ def _op_statement(statement: n.Statement) -> str:
             return inline(value)
         case n.Grad(rules=rules) | n.Training(rules=rules) | n.Evaluation(rules=rules):
             return commas(rules)
+        case n.Without(attribute=attribute, rules=rules):
+            return f"{attribute} : {commas(rules)}"
         case n.Torch(target=target):
             return text(target)
         case n.Dtype(output=output, value=value):

@@ -259,7 +259,7 @@ def _graph(
     names = [f"arg.{k}" for k in range(len(sample.operands))]
     ops = {
         **ops,
-        decl.name: replace(decl, training=(), evaluation=()),
+        decl.name: replace(decl, training=(), evaluation=(), without={}),
     }  # the operator itself, whatever stands for it in a model
     if decl.is_update:
         return _update_graph(decl, sample, names)

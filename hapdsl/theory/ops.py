@@ -20,7 +20,7 @@ RESERVED = frozenset(
 class OpDecl:
     """One operator as declared. `attributes` maps a name to its default, None where required; an operand with a default
     (`lr[] = 0.1`) is among them: a call gives it as a tensor or as a number. `training` and `evaluation` say what stands for a call
-    in the graphs of that kind."""
+    in the graphs of that kind, `without[p]` where the attribute p is 0."""
 
     name: str
     operands: tuple[nodes.Operand, ...]
@@ -34,6 +34,7 @@ class OpDecl:
     grads: tuple[nodes.Rule, ...] = ()
     training: tuple[nodes.Rule, ...] = ()
     evaluation: tuple[nodes.Rule, ...] = ()
+    without: dict[str, tuple[nodes.Rule, ...]] = field(default_factory=dict)
     torch: str | None = None
     dtypes: dict[str, str] = field(default_factory=dict)
     notation: str | None = None
@@ -89,7 +90,7 @@ def declare(op: nodes.Op, report: Report) -> OpDecl:
 def _body(op: nodes.Op) -> dict:
     """The statements of the body, gathered by what they say."""
     said: dict = {
-        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "training": [], "evaluation": [], "dtypes": {}, "at": {}, "order": {}, "reads": {},
+        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "training": [], "evaluation": [], "without": {}, "dtypes": {}, "at": {}, "order": {}, "reads": {},
     }  # fmt: skip
     for statement in op.body:
         match statement:
@@ -109,6 +110,8 @@ def _body(op: nodes.Op) -> dict:
                 said["training"].extend(rules)
             case nodes.Evaluation(rules=rules):
                 said["evaluation"].extend(rules)
+            case nodes.Without(attribute=attribute, rules=rules):
+                said["without"][attribute] = rules
             case nodes.Torch(target=target):
                 said["torch"] = target
             case nodes.Dtype(output=output, value=value):
@@ -189,7 +192,9 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
             for rule in rules:
                 known(set(rule.targets), operands, "operand")
                 known(names_in(rule.value), operands | results | grads | attributes | indices, "operand, output or gradient")  # fmt: skip
-        case nodes.Training(rules=rules) | nodes.Evaluation(rules=rules):
+        case nodes.Training(rules=rules) | nodes.Evaluation(rules=rules) | nodes.Without(rules=rules):
+            if isinstance(statement, nodes.Without):
+                known({statement.attribute}, attributes, "attribute")
             for rule in rules:
                 known(set(rule.targets), results, "output")
                 known(names_in(rule.value), operands | attributes, "operand or attribute")

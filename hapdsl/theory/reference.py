@@ -204,7 +204,8 @@ def _facts(op: nodes.Op, decl: OpDecl) -> Iterator[tuple[str, str]]:
         "gradient",
         "; ".join(f"`{inline(r)}`" for r in decl.grads) or ("by its notation" if decl.notation else "none"),
     )
-    for word, instead in (("in training", decl.training), ("in evaluation", decl.evaluation)):
+    without = [(f"where `{name}` is 0", rules) for name, rules in decl.without.items()]
+    for word, instead in (("in training", decl.training), ("in evaluation", decl.evaluation), *without):
         if instead:
             yield word, "; ".join(f"`{inline(r)}`" for r in instead)
     given = {n: d for n, d in decl.attributes.items() if n not in {o.name for o in op.operands}}

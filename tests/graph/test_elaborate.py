@@ -388,3 +388,16 @@ def test_the_loss_may_be_summed_from_several() -> None:
     made = step(graph, tensors)
     same(made["loss"], loss)
     same(gradient(graph, made, "w"), w.grad)
+
+
+def test_dropout_of_nothing_is_no_call() -> None:
+    """Where its attribute is 0, what the declaration says stands there."""
+    text = "model m(p = 0.5) {{ input x : f32[4, 3]\n param w : f32[3]\n a = mul(x, w)\n b = {call}\n loss = sum(b, [0, 1])\n train loss with sgd(lr = 1) }}"
+    for call, calls in [
+        ("dropout(a, p = p)", 2),
+        ("dropout(a, p = p * 0)", 0),
+        ("drop_path(a, p = 0)", 0),
+        ("dropout(a)", 2),
+    ]:
+        graph = graph_of(text.format(call=call))
+        assert sum(n.op.startswith("drop") for n in graph.nodes) == calls, call

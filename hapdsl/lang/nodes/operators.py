@@ -88,7 +88,7 @@ class Flops(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Rule(Node):
-    """`targets = value` in a `grad`, `training` or `evaluation` statement; several targets are written `(a, b)`."""
+    """`targets = value` in a `grad`, `training`, `evaluation` or `without` statement; several targets are written `(a, b)`."""
 
     targets: tuple[str, ...]
     value: Expr
@@ -112,6 +112,14 @@ class Training(Statement):
 class Evaluation(Statement):
     """`evaluation y = x`: what stands for an output where a model is evaluated."""
 
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Without(Statement):
+    """`without p : y = x`: what stands for an output where the attribute is 0."""
+
+    attribute: str
     rules: tuple[Rule, ...]
 
 
