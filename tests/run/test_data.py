@@ -13,6 +13,9 @@ from hapdsl.importing.weights import load_tables
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.run.data import batch_size, open_feed, remark
 from hapdsl.run.initial import Initial, initial, random_inputs
+from hapdsl.run.train import train
+from hapdsl.search.planner import plan
+from hapdsl.workbench import Workbench
 from tests.graph.helpers import graph_of
 
 CLASSIFIER = """
@@ -25,6 +28,13 @@ model m(batch = 12) {
     loss = cross_entropy(z, label)
     output z
     train loss with sgd(lr = 0.1)
+}
+"""
+
+CLUSTER = """
+cluster two {
+    device d { compute = 8 GFLOP/s, memory = 2 GiB, bandwidth = 8 GB/s }
+    node host = 2 * d over { bandwidth = 90 GB/s, latency = 1 us }
 }
 """
 
@@ -97,6 +107,20 @@ def test_what_a_file_has_too_few_of_is_said(tmp_path, count, steps, trains, word
         enough = int(said.split("--steps ")[1].split()[0])
         drawn = [k for step in range(1, enough + 1) for k in feed.batch(step)["image"][:, 0, 0].tolist()]
         assert len({drawn.count(k) for k in range(count)}) == 1
+
+
+def test_a_run_says_it_before_its_processes_start(tmp_path):
+    class Heard(Exception):
+        pass
+
+    def heard(words: str) -> None:
+        raise Heard(words)
+
+    bench = Workbench("digits.hap", CLASSIFIER.replace("SHAPE", "batch, 64") + CLUSTER)
+    program = plan(bench.graph(), bench.cluster(), gap=1.0, baselines=False).program
+    np.savez(tmp_path / "d.npz", image=np.zeros((5, 64), dtype=np.float32), label=np.arange(5))
+    with pytest.raises(Heard, match="5 samples, fewer than a batch of 12"):
+        train(program, program.layout.devices, 4, str(tmp_path / "d.npz"), noted=heard)
 
 
 GOOD = {"image": np.zeros((5, 8, 8), dtype=np.float32), "label": np.zeros(5, dtype=np.int64)}
