@@ -10,13 +10,14 @@ import click
 
 def to_stdout(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """What `-o` names; `-o -` is stdout, as if it weren't there."""
-    return None if value == "-" else value
+    return None if value in ("-", None) else to_file(context, parameter, value)
 
 
 def to_file(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """What `-o` names, where it has to be a file."""
-    if value == "-":
-        raise click.BadParameter("this doesn't go to stdout: name a file.", context, parameter)
+    if value in ("-", ""):
+        wrong = "this doesn't go to stdout" if value else "an empty name is no file's"
+        raise click.BadParameter(f"{wrong}: name a file.", context, parameter)
     return value
 
 

@@ -7,7 +7,6 @@ has been unpacked.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from hapdsl.run import levels
 from hapdsl.run.actions import Action, Store
 from hapdsl.run.distributed import Rank
 from hapdsl.run.launch import Sink
+from hapdsl.run.moves import Under
 
 Floats = NDArray[np.float64]
 STEPS = 5  # how many steps a trace holds at most: the last ones of a run
@@ -65,16 +65,13 @@ class Tracer:
         rank = self.rank
         before = rank.loop, rank.after
         rows: list[list[float]] = []
-        threads: list[threading.Thread] = []
         events: list[tuple[str, int, int]] = []
-        rank.loop, rank.after = ([self._stamped(a, rows, events, threads) for a in part] for part in before)
+        rank.loop, rank.after = ([self._stamped(a, rows, events) for a in part] for part in before)
         try:
             dist.barrier()  # what comes before the step belongs to nobody
             yield
         finally:
             rank.loop, rank.after = before
-        for thread in threads:
-            thread.join()
         self.taken.append(rows)
         self.events = events
 
@@ -83,7 +80,6 @@ class Tracer:
         action: Action,
         rows: list[list[float]],
         events: list[tuple[str, int, int]],
-        threads: list[threading.Thread],
     ) -> Action:
         if action.kind not in TRACED:
             return action
@@ -99,7 +95,7 @@ class Tracer:
                 torch.cuda.synchronize()
             row[1] = time.perf_counter()
             if kind == "start":
-                _when_arrived(under[number], row, threads)
+                _when_arrived(under[number], row)
 
         return Action(kind, number, act)
 
@@ -129,26 +125,26 @@ def last(first: int, steps: int) -> range:
     return range(min(max(steps - STEPS + 1, first + 2), steps), steps + 1)
 
 
-def _when_arrived(under: Any, row: list[float], threads: list[threading.Thread]) -> None:
-    """Stamp row[2] when the last message that is under way has come. A work that has no future is waited for by a thread."""
+def _when_arrived(under: Under, row: list[float]) -> None:
+    """Stamp row[2] when the last message that is under way has come, or been taken where that is all one can know: of what is sent in several
+    phases the next begins when somebody waits, and a work of gloo without a future may be waited for only once."""
 
     def stamp(_: Any = None) -> None:
         row[2] = max(row[2], time.perf_counter())
 
-    def wait(work: Any) -> None:
-        work.wait()
-        stamp()
-
     for flight in under.flights:
         handle = flight._handle
-        for each in getattr(handle, "handles", [handle] if handle is not None else []):
-            work = getattr(each, "work", each)
-            try:
-                work.get_future().add_done_callback(stamp)
-            except RuntimeError:
-                thread = threading.Thread(target=wait, args=(work,), daemon=True)
-                threads.append(thread)
-                thread.start()
+        if handle is None:
+            continue
+        works = [getattr(each, "work", each) for each in getattr(handle, "handles", [handle])]
+        try:
+            futures = [] if under.move.phased else [work.get_future() for work in works]
+        except RuntimeError:
+            futures = []
+        if not futures:
+            flight.taken = stamp
+        for future in futures:
+            future.add_done_callback(stamp)
 
 
 def _offset() -> float:

@@ -72,7 +72,8 @@ def test_a_plan_goes_through_pipes(
     assert bench.proven(bench.program()).program.instructions and "a step" in said.err
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "plan.hap").write_text(said.out)
-    assert main(["draw", "plan.hap", "-o", "-"]) == 2 and "name a file" in capsys.readouterr().err
+    for name in ("-", ""):
+        assert main(["draw", "plan.hap", "-o", name]) == 2 and "name a file" in capsys.readouterr().err
 
 
 def test_a_link_that_leads_nowhere_is_named_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
