@@ -72,8 +72,9 @@ def test_models_are_the_papers() -> None:
 
 def test_rows_become_tables() -> None:
     rows = [{"name": c.name, **asdict(c), "found": found(c.name)} for c in CASES]
-    made = tables(rows)
-    assert "a plan is above a baseline at 0" in made and f"| VGG19, 32 | {rows[0]['found']['plan_s']:.3g} |" in made
+    made, theirs = tables(rows), FIGURES["paper_hetero", "vgg19"]["HAP"][SIZES["paper_hetero"].index(32)]
+    assert "a plan is above a baseline at 0" in made
+    assert f"| VGG19, 32 | {theirs:.3f} |" in made and f"| {found(CASES[0].name)['plan_s']:.3f} |" in made
     worse = [{**r, "found": {**r["found"], "plan_s": 9.0, "best_s": 9.0}} for r in rows]
     assert "a plan is above a baseline at 4" in tables(worse)
 
@@ -89,7 +90,7 @@ def test_the_script_fails_where_a_point_loses(tmp_path: Path, capsys: pytest.Cap
 
     row, figures, at = found(case.name), FIGURES["paper_hetero", "vgg19"], SIZES["paper_hetero"].index(32)
     beside = {name: both[0] for name, both in row["baselines"].items() if both is not None}
-    assert status() == 0 and not capsys.readouterr().err and f"| {row['plan_s']:.3g} |" in text.read_text()
+    assert status() == 0 and not capsys.readouterr().err and f"| {row['plan_s']:.3f} |" in text.read_text()
     paper = figures["DP-CP"][at] / figures["HAP"][at]
     slower = beside["dp_proportional"] / (0.95 * paper)
     said = f"DP-CP takes {0.95 * paper:.3g} times as long, the paper has {paper:.3g}"
