@@ -109,6 +109,13 @@ VISION_CASES: dict[str, list[Case]] = {
         case("pick(a, at)", lambda a, at: a[torch.arange(4), at], {"at": ((4,), 6)}, a=(4, 6)),
         case("split_loss(z, label)", lambda z, label: F.cross_entropy(z, label), {"label": ((4,), 6)}, z=(4, 6)),
     ],
+    "binary_cross_entropy": [
+        case(
+            "binary_cross_entropy(sigmoid(z), cast(label, to = f64))",
+            lambda z, y: F.binary_cross_entropy(torch.sigmoid(z), y.double(), reduction="none"), {"label": ((4, 3), 2)}, z=(4, 3),
+        ),
+    ],
+    "gather": [case("gather(a, ids)", lambda a, ids: torch.gather(a, -1, ids), {"ids": ((4, 2), 5)}, a=(4, 5))],
     "binary_cross_entropy_with_logits": [
         case(
             "binary_cross_entropy_with_logits(z, label)",

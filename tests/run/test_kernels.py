@@ -114,12 +114,14 @@ EXPECTED = {
     "cumsum": lambda x, dim, direction: torch.from_numpy(
         np.flip(np.cumsum(np.flip(x.numpy(), dim), dim), dim).copy() if direction < 0 else np.cumsum(x.numpy(), dim)
     ),
+    "gather": lambda x, index: torch.from_numpy(np.take_along_axis(x.numpy(), index.numpy(), -1)),
+    "one_hot": lambda index, classes: torch.from_numpy(np.eye(classes, dtype=np.int64)[index.numpy()]),
     "flip": lambda x, dim: torch.from_numpy(np.flip(x.numpy(), dim).copy()),
     "argmax": lambda x, dim: torch.from_numpy(np.argmax(x.numpy(), dim)),
     "running": lambda now, kept: now,
 }
 # Compared in tests of their own below.
-APART = {"rearrange", "dropout", "drop_path", "sgd", "momentum", "adam", "adamw"}
+APART = {"rearrange", "binary_cross_entropy", "dropout", "drop_path", "sgd", "momentum", "adam", "adamw"}
 
 
 def attend(q, k, v, mask, causal):
@@ -174,6 +176,18 @@ def spread(g, dims, sizes):
         g = g.unsqueeze(d)
         shape.insert(d, n)
     return g + torch.zeros(shape, dtype=g.dtype)
+
+
+def test_binary_cross_entropy_of_probabilities():
+    p, target = torch.tensor([0.0, 0.25, 0.9, 1.0, 1.0]).double(), torch.tensor([0.0, 1.0, 0.25, 1.0, 0.0]).double()
+    by_hand = [
+        0,
+        math.log(4),
+        -0.25 * math.log(0.9) - 0.75 * math.log(0.1),
+        0,
+        100,
+    ]  # no logarithm below -100, as in torch
+    assert call("binary_cross_entropy", [p, target]).tolist() == pytest.approx(by_hand)
 
 
 def test_every_forward_kernel_is_compared():
