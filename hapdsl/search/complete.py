@@ -29,10 +29,11 @@ from hapdsl.search.eliminate import eliminate
 from hapdsl.search.plan import Plan
 from hapdsl.search.plan import Report as Tell
 from hapdsl.search.planner import plan
+from hapdsl.search.possible import possible
 from hapdsl.search.restriction import NOTHING, Restriction, Wish
 from hapdsl.search.shares import layout_of
 from hapdsl.search.space import Space
-from hapdsl.search.structure import LOADED_ONLY, PARAMS, Structure, possible
+from hapdsl.search.structure import LOADED_ONLY, PARAMS, Structure
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
 

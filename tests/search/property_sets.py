@@ -20,7 +20,7 @@ from hapdsl.cluster import Cluster
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import METHODS, Instruction, Layout, Value
 from hapdsl.graph.training import Node, TrainingGraph
-from hapdsl.search.structure import possible
+from hapdsl.search.possible import possible
 from hapdsl.theory.placements import Placement, R, S
 from hapdsl.theory.rules import Rule
 

@@ -19,10 +19,11 @@ from hapdsl.lang import nodes
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from hapdsl.search.factors import FactorGraph
+from hapdsl.search.possible import possible
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of, proportional
 from hapdsl.search.space import Space
-from hapdsl.search.structure import Restriction, possible
+from hapdsl.search.structure import Restriction
 from hapdsl.theory.placements import Placement, R
 from hapdsl.theory.rules import Rule
 from tests.texts import program_in
