@@ -8,6 +8,8 @@ from torch import Tensor
 from hapdsl.run.context import Context
 from hapdsl.run.kernels.registry import kernel
 
+aten = torch.ops.aten
+
 
 @kernel
 def pad(ctx: Context, x: Tensor, *, dim: int, before: int, after: int, value: float) -> Tensor:
@@ -37,7 +39,7 @@ def leaky_relu(ctx: Context, x: Tensor, *, slope: float) -> Tensor:
 
 @kernel
 def leaky_relu_grad(ctx: Context, x: Tensor, g: Tensor, *, slope: float) -> Tensor:
-    return torch.where(x > 0, g, slope * g)
+    return aten.leaky_relu_backward(g, x, slope, False)
 
 
 @kernel
@@ -47,15 +49,14 @@ def elu(ctx: Context, x: Tensor, *, alpha: float) -> Tensor:
 
 @kernel
 def elu_grad(ctx: Context, x: Tensor, g: Tensor, *, alpha: float) -> Tensor:
-    return torch.where(x > 0, g, alpha * torch.exp(x) * g)
+    return aten.elu_backward(g, alpha, 1.0, 1.0, False, x)
 
 
 @kernel
 def hardswish_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
-    """0 below -3, 1 above 3, x / 3 + 1/2 between."""
-    return g * torch.where(x > 3, torch.ones_like(x), torch.where(x < -3, 0, x / 3 + 0.5))
+    return aten.hardswish_backward(g, x)
 
 
 @kernel
 def hardsigmoid_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
-    return torch.ops.aten.hardsigmoid_backward(g, x)
+    return aten.hardsigmoid_backward(g, x)

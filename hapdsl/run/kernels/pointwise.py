@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 import torch
 from torch import Tensor
@@ -27,17 +28,17 @@ def shift(ctx: Context, x: Tensor, *, by: float) -> Tensor:
 
 @kernel
 def relu_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
-    return torch.where(y > 0, g, 0)
+    return aten.threshold_backward(g, y, 0)
 
 
 @kernel
 def tanh_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
-    return g * (1 - y * y)
+    return aten.tanh_backward(g, y)
 
 
 @kernel
 def sigmoid_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
-    return g * y * (1 - y)
+    return aten.sigmoid_backward(g, y)
 
 
 @kernel
@@ -67,8 +68,7 @@ def silu(ctx: Context, x: Tensor) -> Tensor:
 
 @kernel
 def silu_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
-    s = torch.sigmoid(x)
-    return g * s * (1 + x * (1 - s))
+    return aten.silu_backward(g, x)
 
 
 @kernel
@@ -87,8 +87,8 @@ def dropout(ctx: Context, x: Tensor, *, p: float, seed: int, key: str) -> Tensor
         return x
     if p >= 1:
         return torch.zeros_like(x)
-    keep = uniform(ctx.linear_index(0, x.device), f"{ctx.seed}/{seed}/{ctx.step}/{key}") >= p
-    return torch.where(keep, x / (1 - p), 0)
+    keep = kept(ctx.linear_index(0, x.device), f"{ctx.seed}/{seed}/{ctx.step}/{key}", p)
+    return keep.to(x.dtype).mul_(x).div_(1 - p)
 
 
 @kernel
@@ -99,12 +99,13 @@ def drop_path(ctx: Context, x: Tensor, *, p: float, seed: int, key: str) -> Tens
         return torch.zeros_like(x)
     here = ctx.spans()[0]
     samples = torch.arange(here.offset, here.offset + here.length, dtype=torch.int64, device=x.device)
-    keep = uniform(samples, f"{ctx.seed}/{seed}/{ctx.step}/{key}") >= p
-    return torch.where(keep.reshape(-1, *[1] * (x.dim() - 1)), x / (1 - p), 0)
+    keep = kept(samples, f"{ctx.seed}/{seed}/{ctx.step}/{key}", p)
+    return (x * keep.reshape(-1, *[1] * (x.dim() - 1))).div_(1 - p)
 
 
-def uniform(numbers: Tensor, key: str) -> Tensor:
-    """f64 in [0, 1), one for each element's global number (i64, any shape), a function of `key` and that number.
+def kept(numbers: Tensor, key: str, p: float) -> Tensor:
+    """bool, shape of `numbers`: those of a number that is p or more, drawn from [0, 1) with 53 bits for each element's global number
+    (i64, any shape); a function of `key` and that number.
 
     The element's global row-major number is added to a 64-bit hash of the key (blake2b) in steps of an odd
     constant, and mixed by SplitMix64's finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
@@ -112,11 +113,11 @@ def uniform(numbers: Tensor, key: str) -> Tensor:
     """
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     base = int.from_bytes(digest, "little", signed=True)
-    state = numbers * _signed(0x9E3779B97F4A7C15) + base
-    state = (state ^ _shift_right(state, 30)) * _signed(0xBF58476D1CE4E5B9)
-    state = (state ^ _shift_right(state, 27)) * _signed(0x94D049BB133111EB)
-    state = state ^ _shift_right(state, 31)
-    return _shift_right(state, 11).to(torch.float64) * 2.0**-53
+    state = (numbers * _signed(0x9E3779B97F4A7C15)).add_(base)
+    state.bitwise_xor_(_shifted_right(state, 30)).mul_(_signed(0xBF58476D1CE4E5B9))
+    state.bitwise_xor_(_shifted_right(state, 27)).mul_(_signed(0x94D049BB133111EB))
+    state.bitwise_xor_(_shifted_right(state, 31))
+    return _shifted_right(state, 11) >= math.ceil(p * 2**53)  # exactly: p times a power of two
 
 
 def _signed(number: int) -> int:
@@ -124,9 +125,9 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-def _shift_right(x: Tensor, bits: int) -> Tensor:
+def _shifted_right(x: Tensor, bits: int) -> Tensor:
     """Logical shift of 64-bit integers: torch's own shift copies the sign."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 @kernel

@@ -71,7 +71,7 @@ def softmax(ctx: Context, x: Tensor) -> Tensor:
 
 @kernel
 def softmax_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
-    return y * (g - (g * y).sum(-1, keepdim=True))
+    return aten._softmax_backward_data(g, y, -1, y.dtype)
 
 
 @kernel
@@ -81,7 +81,7 @@ def log_softmax(ctx: Context, x: Tensor) -> Tensor:
 
 @kernel
 def log_softmax_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
-    return g - torch.exp(y) * g.sum(-1, keepdim=True)
+    return aten._log_softmax_backward_data(g, y, -1, y.dtype)
 
 
 @kernel
