@@ -42,6 +42,7 @@ from hapdsl.search.structure import Choice, Structure
 from hapdsl.theory.placements import P, Placement, R, S
 
 Table = NDArray[np.float64]
+FEW = 60  # calls; with fewer, A* closes more of the gap from prices of the devices alone
 WIDER = 4.0  # times as wide as without: how wide tables may become for what readers wait for
 Apart = tuple[bool, ...]  # for each pass, whether something counts in it
 
@@ -162,9 +163,10 @@ class Space:
         return tuple(name in p.behind for p in self.passes)
 
     def _passes(self) -> list[Pass]:
-        """What messages may be apart from; nothing where calls may run twice, or lines stand for what nodes do inside."""
+        """What messages may be apart from; nothing where calls are few or may run twice, or lines stand for what nodes do inside."""
         structure = self.structure
-        if structure.again is not NEVER or self.cluster.within is not None:
+        few = len(self.training.nodes) < FEW
+        if few or structure.again is not NEVER or self.cluster.within is not None:
             return []
         about: dict[
             int, float

@@ -40,6 +40,14 @@ model chain(batch = 12, d = 6, hidden = 8) {
 """
 TEXTS = {**MODELS, "chain": CHAIN}
 NAMES = list(CLUSTERS)
+
+
+@pytest.fixture(autouse=True)
+def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out for graphs of few calls, because it seldom pays there, is right for them as well."""
+    monkeypatch.setattr("hapdsl.search.space.FEW", 0)
+
+
 ORDERS = 9  # of one program's lines
 
 
