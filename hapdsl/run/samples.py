@@ -280,9 +280,19 @@ def _derived(decl: OpDecl, hint: Hint, attributes: Mapping[str, Any], rank: int)
 def _stretched(
     decl: OpDecl, full: list[tuple[str, Shape]], attributes: Mapping[str, Any], bounds: Mapping[str, int]
 ) -> Iterator[Sample]:
-    """Each of several elementwise operands stretched as numpy's are: dims of 1, and dims left out."""
-    alike = len({o.dims for o in decl.operands}) == 1 and all(i.star for i in decl.operands[0].dims)
-    if len(full) < 2 or not alike or decl.sums or decl.states or any(o.variadic for o in decl.operands):
+    """Each of several operands that share a star stretched as numpy's are: of elementwise ones dims of 1 and dims left out, of others one dim of 1."""
+    if len(full) < 2 or decl.states or any(o.variadic for o in decl.operands):
+        return
+    dims = {o.name: o.dims for o in decl.operands}
+    if len(set(dims.values())) > 1 or not all(i.star for i in decl.operands[0].dims):
+        stars = [i.names[0] for o in decl.operands for i in o.dims if i.star]
+        for k, (name, shape) in enumerate(full):
+            at = next((d for d, i in enumerate(dims[name]) if i.star and stars.count(i.names[0]) > 1), None)
+            if at is not None and len(shape) >= len(dims[name]):
+                short = (*shape[:at], 1, *shape[at + 1 :])
+                yield Sample((*full[:k], (name, short), *full[k + 1 :]), attributes, bounds, tentative=True)
+        return
+    if decl.sums:
         return
     shape = full[0][1]
     for k, (name, _) in enumerate(full):

@@ -190,6 +190,17 @@ def test_binary_cross_entropy_of_probabilities():
     assert call("binary_cross_entropy", [p, target]).tolist() == pytest.approx(by_hand)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_slope_of_binary_cross_entropy_is_a_number_at_the_ends(dtype):
+    p, target = (
+        torch.tensor([0.0, 1.0, 0.0, 1.0, 0.5], dtype=dtype),
+        torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0], dtype=dtype),
+    )
+    slope = call("binary_cross_entropy_grad", [p, target, torch.ones(5, dtype=dtype)])
+    assert slope[:2].tolist() == [0, 0] and slope[4] == -2
+    assert slope[2] < -1e4 and slope[3] > 1e4 and bool(slope.isfinite().all())
+
+
 def test_every_forward_kernel_is_compared():
     forward = {n for n in KERNELS if not n.endswith("_grad")}
     assert forward == EXPECTED.keys() | APART

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from hapdsl.run.context import Context
 from hapdsl.run.kernels.registry import kernel
+from hapdsl.run.kernels.stretch import in_full
 
 aten = torch.ops.aten
 
@@ -71,7 +72,7 @@ def group_norm(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor, *, groups:
 def group_norm_grad(
     ctx: Context, x: Tensor, weight: Tensor, g: Tensor, *, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    x, g = (operand.contiguous() for operand in in_full(x, g))
     here, (n, c), rest = ctx.lengths["groups"], x.shape[:2], math.prod(x.shape[2:])
-    x, g = x.contiguous(), g.contiguous()
     _, mean, rstd = torch.native_group_norm(x, weight, None, n, c, rest, here, eps)
     return aten.native_group_norm_backward(g, x, mean, rstd, weight, n, c, rest, here, [True, True, True])

@@ -12,6 +12,7 @@ from torch.nn.functional import silu as torch_silu
 
 from hapdsl.run.context import Context
 from hapdsl.run.kernels.registry import kernel
+from hapdsl.run.kernels.stretch import in_full
 
 aten = torch.ops.aten
 
@@ -48,7 +49,7 @@ def gelu(ctx: Context, x: Tensor) -> Tensor:
 
 @kernel
 def gelu_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
-    return aten.gelu_backward(g, x)
+    return aten.gelu_backward(*in_full(g, x))
 
 
 @kernel
@@ -58,7 +59,7 @@ def gelu_tanh(ctx: Context, x: Tensor) -> Tensor:
 
 @kernel
 def gelu_tanh_grad(ctx: Context, x: Tensor, g: Tensor) -> Tensor:
-    return aten.gelu_backward(g, x, approximate="tanh")
+    return aten.gelu_backward(*in_full(g, x), approximate="tanh")
 
 
 @kernel
@@ -78,7 +79,7 @@ def cast(ctx: Context, x: Tensor, *, to: str) -> Tensor:
 
 @kernel
 def cast_like(ctx: Context, g: Tensor, x: Tensor) -> Tensor:
-    return g.to(x.dtype)
+    return g.to(x.dtype).expand(ctx.result_shape())
 
 
 @kernel

@@ -13,6 +13,7 @@ from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import Context
 from hapdsl.run.kernels.layout import rows_here
 from hapdsl.run.kernels.registry import kernel
+from hapdsl.run.kernels.stretch import in_full
 
 IGNORED = -100
 aten = torch.ops.aten
@@ -71,7 +72,7 @@ def softmax(ctx: Context, x: Tensor) -> Tensor:
 
 @kernel
 def softmax_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
-    return aten._softmax_backward_data(g, y, -1, y.dtype)
+    return aten._softmax_backward_data(*in_full(g, y), -1, y.dtype)
 
 
 @kernel
@@ -81,7 +82,7 @@ def log_softmax(ctx: Context, x: Tensor) -> Tensor:
 
 @kernel
 def log_softmax_grad(ctx: Context, y: Tensor, g: Tensor) -> Tensor:
-    return aten._log_softmax_backward_data(g, y, -1, y.dtype)
+    return aten._log_softmax_backward_data(*in_full(g, y), -1, y.dtype)
 
 
 @kernel
@@ -166,6 +167,8 @@ def cross_entropy(ctx: Context, z: Tensor, label: Tensor, count: Tensor | None =
 
 @kernel
 def cross_entropy_grad(ctx: Context, z: Tensor, label: Tensor, g: Tensor, count: Tensor | None = None) -> Tensor:
+    shape = ctx.result_shape()
+    z, label = z.expand(shape), label.expand(shape[:-1])
     kept = check_labels(label, z.shape[-1], count is not None)
     at = label.where(kept, 0).long().unsqueeze(-1)
     slope = torch.softmax(z, -1)
@@ -208,7 +211,8 @@ def binary_cross_entropy(ctx: Context, p: Tensor, target: Tensor) -> Tensor:
 
 @kernel
 def binary_cross_entropy_grad(ctx: Context, p: Tensor, target: Tensor, g: Tensor) -> Tensor:
-    slope = (p - target) / (p * (1 - p)).clamp(min=1e-12)
+    least = max(1e-12, torch.finfo(p.dtype).tiny)  # torch's own bound is 0 in f16
+    slope = (p - target) / (p * (1 - p)).clamp(min=least)
     return torch.where((p >= 0) & (p <= 1), slope, 0) * g
 
 
@@ -220,5 +224,6 @@ def accuracy(ctx: Context, z: Tensor, label: Tensor) -> Tensor:
 
 @kernel
 def layer_norm_input_grad(ctx: Context, x: Tensor, weight: Tensor, g: Tensor, *, eps: float) -> Tensor:
+    x, g = in_full(x, g)
     _, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, None, eps)
     return aten.native_layer_norm_backward(g, x, weight.shape, mean, rstd, weight, None, [True, False, False])[0]
