@@ -26,8 +26,7 @@ Ints = NDArray[np.int64]
 def simulate(lines: Sequence[Line], pricer: Pricer, early: bool = False) -> tuple[Floats, Floats]:
     """(starts, ends) in seconds, float arrays [instructions, devices].
 
-    `early`: as if a collective could start as soon as its operands are there, wherever it stands behind them. Never later than in the program's
-    order; an order that puts each collective right behind its operands comes as near to it as the rest allows.
+    `early`: in the order in which each collective stands right behind what makes its operands, and behind the collective before it.
     """
     return simulated(Columns(lines, pricer), early)
 
@@ -46,7 +45,7 @@ def simulated(columns: Columns, early: bool = False) -> tuple[Floats, Floats]:
     waits = _waits(columns, makers)
     looked_at = columns.collective | (columns.local & (origin == np.arange(n)))
     looked_at[list(waits)] = True
-    events = np.flatnonzero(looked_at)
+    events = np.flatnonzero(looked_at).tolist()
     # The compute stream, packed: its lines, its seconds, and how many of its lines stand before each event.
     stream = np.flatnonzero(columns.compute)
     work, done = seconds[stream], 0
@@ -62,7 +61,24 @@ def simulated(columns: Columns, early: bool = False) -> tuple[Floats, Floats]:
                 np.maximum(found, ends[maker], out=found)
         return found
 
-    for k, upto in zip(events.tolist(), np.searchsorted(stream, events).tolist(), strict=True):
+    def places() -> list[tuple[int, int]]:
+        """Each event, and how many lines of the compute stream stand before it."""
+        standing = list(zip(events, np.searchsorted(stream, events).tolist(), strict=True))
+        if not early:
+            return standing
+        behind = np.where(columns.compute, np.searchsorted(stream, np.arange(n), side="right"), 0).tolist()
+        last, found = 0, []
+        for k, upto in standing:
+            if k not in waits:
+                own = makers[first_read[k] : first_read[k + 1]].tolist()
+                upto = max((behind[m] for m in own if m >= 0), default=0)
+                if columns.collective[k]:
+                    upto = last = max(last, upto)
+                behind[k] = upto
+            found.append((upto, k in waits, k))
+        return [(k, upto) for upto, _, k in sorted(found)]
+
+    for k, upto in places():
         if upto > done:
             compute_free = _run(work, begun, ended, done, upto, compute_free, beside)
             ends[stream[done:upto]] = ended[done:upto]
@@ -75,8 +91,7 @@ def simulated(columns: Columns, early: bool = False) -> tuple[Floats, Floats]:
             starts[k] = ends[k] = ready(k)
         else:
             instruction = columns.lines[k].instruction
-            launched = ready(k) if early else compute_free
-            starts[k] = together(np.maximum(comm_free, launched), columns.pricer.groups(instruction.axis))
+            starts[k] = together(np.maximum(comm_free, compute_free), columns.pricer.groups(instruction.axis))
             comm_free = ends[k] = starts[k] + seconds[k]
             beside.sent(starts[k], comm_free)
     if len(stream) > done:

@@ -76,9 +76,13 @@ class Conversions:
         return found
 
     def sizes(self, name: str, kind: str, source: Placement, target: Placement) -> tuple[Sizes, float]:
-        """(bytes per device, bytes in all) that decide a collective's price."""
+        """(bytes per device, bytes in all) that decide a collective's price.
+
+        An all_to_all is as long as the larger of what is sent and what arrives, of all its operands together: at least their mean, which is a sum.
+        """
         before, after = (self.pricer.sent(Value(name, (p,))) for p in (source, target))
-        shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(kind, before)
+        larger = (before + after) / 2 if self.buckets.joins(name) else np.maximum(before, after)
+        shares = {"reduce_scatter": after, "all_to_all": larger}.get(kind, before)
         total = float(shares.max() if kind == "all_reduce" else shares.sum())
         if self.buckets.joins(name):
             shares = np.full_like(shares, shares[self.biggest])

@@ -326,19 +326,24 @@ class _Planner:
         return self.surer(found, bound)
 
     def surer(self, found: tuple[Pair, Candidate], bound: float) -> tuple[Pair, Candidate, float]:
-        """The pair itself, or where its gap stays open one that is as good (ALIKE) under shares whose bound is known to close it.
+        """The pair itself, or where its gap stays open one that is as good (ALIKE) under shares whose bound is known to close it: if baselines
+        are known, so that it isn't above them either.
 
         Shares that hardly matter to a program may still leave much open to others, as when a small device has most of a class that is read once.
         """
         seconds = found[1].seconds(self.objective)
         most = min([seconds * (1 + ALIKE * self.gap), *(c.seconds(self.objective) for _, c in self.shown)])
-        if seconds - bound > self.gap * seconds:
-            for pair in sorted(self.settled, key=lambda p: p.seconds):
-                known = self.spaces.bound(pair.shares)
-                if (1 - self.gap) * pair.seconds <= known and pair.seconds <= (1 + self.gap) * seconds:
-                    other = self.in_order(pair)
-                    if other.seconds(self.objective) <= most and pair.fits:
-                        return pair, other, known
+        if not self.shown or seconds - bound <= self.gap * seconds:
+            return *found, bound
+        settled = {p.key(): p for p in sorted(self.settled, key=lambda p: p.seconds) if p.fits}
+        sure = [p for p in settled.values() if (1 - self.gap) * p.seconds <= self.spaces.bound(p.shares)]
+        for pair in sure[:FINALISTS]:
+            if self.clock.late():
+                break
+            other, known = self.in_order(pair), self.spaces.bound(pair.shares)
+            taken = other.seconds(self.objective)
+            if taken <= most and (1 - self.gap) * taken <= known:
+                return pair, other, known
         return *found, bound
 
     def faster(self, found: tuple[Pair, Candidate], pair: Pair) -> tuple[Pair, Candidate]:

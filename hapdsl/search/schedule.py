@@ -103,8 +103,8 @@ class Scheduler:
         return route[1]
 
     def seconds(self, choice: Choice, objective: str) -> float:
-        """What `hapdsl.cost.evaluate` says of the program of these choices, without making it; overlapped, with its messages as early as they can be:
-        that is where `hapdsl.search.reorder` puts them."""
+        """What `hapdsl.cost.evaluate` says of the program of these choices, without making it; overlapped, with each message right behind what
+        makes its operands: that is where `hapdsl.search.reorder` puts them."""
         columns = self.columns(choice)
         if objective == "overlap":
             return float(simulated(columns, early=True)[1].max(initial=0.0))

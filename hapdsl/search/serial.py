@@ -10,7 +10,7 @@ calls and the messages that are apart from all of them, one after the other. A *
 Calls and messages that are apart are never under way at once on a device: in a program a call that needs another's result stands behind it, a message starts when its
 operand is there, and a reader when its operand is. (Where calls may run twice this isn't so, and nothing is claimed.)
 
-Four passes are looked at: all calls (their messages: what is sent along the forward chain), those of the forward pass (whatever is sent later, gradients for example),
+Four passes are looked at: all calls (their messages: what is sent along the forward chain), those of the forward pass's longest chain (whatever is sent later, gradients for example),
 those of the backward pass (parameters and activations, sent earlier), and the longest chain with all that leads to it, which leaves out the gradients of weights (and so
 lets messages between the layers of the backward pass count). Which are worth it, is a matter of the bound only: any set of calls is right.
 """
@@ -50,7 +50,7 @@ def passes(training: TrainingGraph, seconds: Sequence[float]) -> list[Pass]:
     of = {s: sum(1 << k for k, n in enumerate(nodes) if n.section == s) for s in ("forward", "backward", "update")}
     last = _last(training, seconds)
     chain = above[last] | 1 << last
-    chosen = dict.fromkeys([sum(of.values()), of["forward"] & chain, of["backward"], chain])
+    chosen = dict.fromkeys([(1 << len(nodes)) - 1, of["forward"] & chain, of["backward"], chain])
     found = [_pass(training, calls, seconds, above, below) for calls in chosen if calls]
     return [p for p in found if p.calls and (p.behind or p.between)]
 

@@ -33,6 +33,7 @@ from hapdsl.search import footprint
 from hapdsl.search.carry import MADE_AGAIN, NEVER
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.drawn import instruction
+from hapdsl.search.eliminate import MAX_CELLS
 from hapdsl.search.inside import pricer_of
 from hapdsl.search.messages import SHARED
 from hapdsl.search.offers import Offer
@@ -188,7 +189,8 @@ class Space:
             for w in waits:
                 tied.factor(w.scope, np.zeros([graph.sizes[v] for v in w.scope]))
             order = structure.wider[self._seconds_about] = structure.narrowest(tied)
-        if order.peak <= WIDER * structure.order.peak and order.total <= WIDER * structure.order.total:
+        most = min(WIDER * structure.order.peak, MAX_CELLS)
+        if order.peak <= most and order.total <= WIDER * structure.order.total:
             graph.spread([(w.scope, w.kind) for w in waits], lambda n: self._wait_table(waits[n]), priced=True)
             graph.order = order
 

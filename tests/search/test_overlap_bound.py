@@ -16,6 +16,7 @@ import pytest
 from hapdsl.cluster import Cluster
 from hapdsl.cost.overlap import simulate
 from hapdsl.graph.program import Program
+from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.serial import least_ways, passes
@@ -93,6 +94,7 @@ def check(tried: Tried, rng: np.random.Generator, most: int) -> tuple[float, flo
         pricer = tried.space.pricer
         programs = orders(tried.program(assignment), rng)
         seconds = [simulate([pricer.line(i) for i in p.instructions], pricer)[1].max() for p in programs]
+        seconds.append(tried.scheduler.seconds(tried.space.choice(assignment), "overlap"))  # the search's own price
         assert max(bound, bounds(tried, assignment)) <= min(seconds) * (1 + 1e-9)
         least = min(least, *seconds)
     return bound, least
@@ -184,3 +186,34 @@ def test_what_everything_waits_for_is_added_to_what_is_computed() -> None:
     assert cutting_planes(
         Space(graph, tried.layout, made, whole, "overlap", serial=False).graph
     ).bound == pytest.approx(sum(calls))
+
+
+@pytest.mark.parametrize("parts", [(0.0,), (0.6,), (0.2, 1.0)], ids=str)
+def test_searching_past_the_optimum_breaks_no_bound(parts: tuple[float, ...]) -> None:
+    """No gap is ever small enough, so every leaf up to the limit is priced and held against its bound (HAP690)."""
+    graph, made = training(CHAIN), beside(cluster(CLUSTERS["three"]), *parts)
+    for shares in itertools.islice(cuts(graph, made).values(), 3):
+        found = plan(graph, made, objective="overlap", gap=-1.0, baselines=False, fixed=shares)
+        assert found.bound_s <= found.cost_s
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_price_of_a_choice_is_that_of_its_lines_with_messages_right_behind_their_operands(seed: int) -> None:
+    """Lines that were moved so by hand, simulated as they stand."""
+    rng = np.random.default_rng(seed)
+    _, graph, made, shares = random_case(rng, 5, 16)
+    made = beside(made, *rng.choice([0.0, 0.3, 0.9], 2).tolist())
+    tried = Tried(graph, made, shares, "overlap", thinned(graph, rng, 0.5))
+    for assignment in itertools.islice(everything(tried.space.graph, rng), 4):
+        lines, moved = tried.program(assignment).instructions, []
+        for line in lines:
+            if not line.is_collective:
+                moved.append(line)
+                continue
+            needs = {*line.inputs}
+            last = max((k for k, m in enumerate(moved) if m.is_collective or needs & {*m.outputs}), default=-1)
+            moved.insert(last + 1, line)
+        pricer = tried.space.pricer
+        by_hand = simulate([pricer.line(i) for i in moved], pricer)[1].max()
+        priced = simulate([pricer.line(i) for i in lines], pricer, early=True)[1].max()
+        assert priced == pytest.approx(by_hand, rel=1e-12)
