@@ -53,7 +53,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial, random_inputs
-from hapdsl.run.observed import calls, messages, seconds
+from hapdsl.run.observed import calls, hidden, messages, seconds
 from hapdsl.run.tracing import Tracer, Traces, received
 from hapdsl.search.baselines import baselines
 from hapdsl.search.planner import plan
@@ -183,7 +183,7 @@ def corrected(lab: Emulated, block: nodes.Cluster, chosen: list[tuple[Case, Prog
         cost: Cost = evaluate(program, cluster)
         taken = seconds(program, traces)
         ran += list(calls(program, cost, taken))
-        sent += list(messages(program, cluster, cost, taken))
+        sent += list(messages(program, cluster, cost, taken, hidden(program, traces)))
     return calibrate(block, cluster, ran, sent)[0]
 
 

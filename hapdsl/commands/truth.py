@@ -92,27 +92,28 @@ def told(
         result["trace"] = trace
         words.append(f"  trace written to {trace}")
     if calibrate is not None:
-        changes = _calibrated(bench, tree, program, measured, calibrate)
+        changes = _calibrated(bench, tree, program, traces, measured, calibrate)
         result["calibrated"] = {"file": calibrate, "factors": {c.what: c.factor for c in changes}}
         words.append(f"  corrected cluster written to {calibrate}: {len(changes)} tables")
     return result, "\n".join(words)
 
 
-def _calibrated(bench: Workbench, tree: nodes.Program, program: Program, measured: Any, path: str) -> list[Any]:
+def _calibrated(
+    bench: Workbench, tree: nodes.Program, program: Program, traces: Traces, measured: Any, path: str
+) -> list[Any]:
     from dataclasses import replace
 
     from hapdsl.cluster import build
     from hapdsl.cluster.calibrate import calibrate
     from hapdsl.lang.nodes import File
     from hapdsl.lang.print import to_text
-    from hapdsl.run.observed import calls, messages
+    from hapdsl.run.observed import calls, hidden, messages
 
     assert tree.cluster is not None
     block, cluster = bench.cluster_block(tree.cluster), bench.cluster(tree.cluster)
     cost = bench.cost(tree)[2]
-    made, changes = calibrate(
-        block, cluster, calls(program, cost, measured), messages(program, cluster, cost, measured)
-    )
+    sent = messages(program, cluster, cost, measured, hidden(program, traces))
+    made, changes = calibrate(block, cluster, calls(program, cost, measured), sent)
     made = replace(made, leading=(*made.leading, f"corrected by a run of {program.name}: {len(changes)} tables"))
     build(made)
     write_file(Path(path), to_text(File((made,))))

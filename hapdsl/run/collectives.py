@@ -39,7 +39,6 @@ class Flight(Generic[T]):
 
     def __init__(self, phases: Phases[T]) -> None:
         self._phases, self._handle, self._result = phases, None, None
-        self.taken: Callable[[], None] | None = None  # called when the result is taken
         self._next()
 
     def _next(self) -> None:
@@ -47,8 +46,6 @@ class Flight(Generic[T]):
             self._handle = next(self._phases)
         except StopIteration as end:
             self._handle, self._result = None, end.value
-            if self.taken is not None:
-                self.taken()
 
     def poll(self) -> None:
         """Take the result if it has arrived, so that the messages' memory is free for others. Not for flights of several phases: what they

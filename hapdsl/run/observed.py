@@ -2,12 +2,16 @@
 
 A message takes from the moment at which the last rank of its group has started it (or its stream was free) until it has arrived, and what its
 operands take to be packed and unpacked: that is what a profile measures of it. Waiting for a slower rank is nobody's.
+
+Of a message in several phases (tree, hierarchical) only its finish knows when it has arrived, and only there it goes on. Where something was
+computed between its start and its finish, it counts from when the last rank began to finish it: what of its first phase went beside computing is
+in nobody's seconds, and no table is corrected by them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,19 +51,21 @@ def _step(
     program: Program, numbers: Sequence[int], events: Sequence[tuple[str, int, int]], times: Floats
 ) -> Iterator[Happened]:
     devices = times.shape[1]
-    started: dict[int, Floats] = {}
+    started: dict[int, tuple[int, Floats]] = {}
     free = np.zeros(devices)  # since when the communication stream is
-    for (kind, number, _), row in zip(events, times, strict=True):
+    for at, ((kind, number, _), row) in enumerate(zip(events, times, strict=True)):
         k = numbers[number]
         begin, end = row[:, 0], row[:, 1]
         if kind == "start":
-            started[number] = row
+            started[number] = at, row
         elif kind == "finish":
-            before = started.pop(number)
-            arrived = np.where(before[:, 2] > 0, before[:, 2], end)
+            began, before = started.pop(number)
+            known, beside = before[:, 2] > 0, at - began > 1
+            arrived = np.where(known, before[:, 2], end)
             ready, seconds = np.zeros(devices), np.zeros(devices)
             for group in program.layout.groups(program.instructions[k].axis):
-                ready[group] = max(before[group, 0].max(), free[group].max())
+                since = begin if beside and not known[group].any() else before[:, 0]
+                ready[group] = max(since[group].max(), free[group].max())
                 there = max(arrived[group].max(), ready[group].max())
                 unpacked = (end - np.maximum(begin, arrived))[group].max()
                 seconds[group] = there - ready[group] + max(unpacked, 0.0)
@@ -77,6 +83,19 @@ def seconds(program: Program, traces: Traces) -> Floats:
         for event in step:
             found[k, event.instruction] += event.seconds
     return np.asarray(np.median(found, axis=0)) if len(found) else found.sum(axis=0)
+
+
+def hidden(program: Program, traces: Traces) -> frozenset[int]:
+    """The instructions whose messages went beside computing without anybody knowing for how long: their seconds are too few."""
+    numbers = [k for k, i in enumerate(program.instructions) if i.op != "free"]
+    began: dict[int, int] = {}
+    found = set()
+    for at, (kind, number, _) in enumerate(traces.events):
+        if kind == "start":
+            began[number] = at
+        elif kind == "finish" and at - began[number] > 1 and not traces.times[:, began[number], :, 2].all():
+            found.add(numbers[number])
+    return frozenset(found)
 
 
 def kind_of(instruction: Instruction) -> str:
@@ -168,11 +187,13 @@ def calls(program: Program, cost: Cost, measured: Floats) -> Iterator[Ran]:
                 )
 
 
-def messages(program: Program, cluster: Cluster, cost: Cost, measured: Floats) -> Iterator[Sent]:
-    """Every message of all devices; those of smaller groups say nothing about a table."""
+def messages(
+    program: Program, cluster: Cluster, cost: Cost, measured: Floats, without: Set[int] = frozenset()
+) -> Iterator[Sent]:
+    """Every message of all devices but those of the instructions `without` (`hidden`); those of smaller groups say nothing about a table."""
     n = program.layout.devices
     for k, instruction in enumerate(program.instructions):
-        if not instruction.is_collective or program.layout.mesh[instruction.axis][1] != n:
+        if k in without or not instruction.is_collective or program.layout.mesh[instruction.axis][1] != n:
             continue
         kind, method = instruction.op, instruction.method or METHODS[instruction.op][0]
         points = tuple((size, collective_seconds(kind, method, np.full(n, size / n), size, cluster)) for size in SIZES)

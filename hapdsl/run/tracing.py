@@ -1,8 +1,9 @@
 """When each instruction runs on each rank: the actions of some steps, stamped.
 
 A traced step goes through stamped copies of a rank's actions; other steps go through the actions themselves, so tracing costs nothing
-outside. A collective is stamped when it is started, when its messages have arrived (which nobody need be waiting for), and when what it brings
-has been unpacked.
+outside. A collective is stamped when it is started, when its messages have arrived, and when what it brings has been unpacked. Nobody need be
+waiting for the messages; where the backend tells nobody that they came, the end of the action in which they did is stamped. Of messages that go in
+phases only the finish knows.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ ROUNDS = 7  # of barriers by which clocks of several machines are laid over each
 @dataclass(frozen=True)
 class Traces:
     """What a run's traced steps did: `events` are (kind, number of the lowered step, turn) in order, the same on all ranks; `times` is a float
-    array [steps, events, devices, 3] of seconds since the step's first event: started, ended, and (of the start of a collective) arrived."""
+    array [steps, events, devices, 3] of seconds since the step's first event: started, ended, and (of the start of a collective) arrived, 0 where only its finish knows."""
 
     steps: tuple[int, ...]
     events: tuple[tuple[str, int, int], ...]
@@ -55,6 +56,7 @@ class Tracer:
     steps: range
     taken: list[list[list[float]]] = field(default_factory=list)
     events: list[tuple[str, int, int]] = field(default_factory=list)
+    asked: dict[int, tuple[list[Any], list[float]]] = field(default_factory=dict)
 
     @contextmanager
     def at(self, step: int) -> Iterator[None]:
@@ -94,10 +96,20 @@ class Tracer:
             if cuda:
                 torch.cuda.synchronize()
             row[1] = time.perf_counter()
-            if kind == "start":
-                _when_arrived(under[number], row)
+            self._ask(row[1])
+            if kind == "finish" and number in self.asked:
+                self.asked.pop(number)[1][2] = row[1]
+            if kind == "start" and (handles := _when_arrived(under[number], row)):
+                self.asked[number] = handles, row
 
         return Action(kind, number, act)
+
+    def _ask(self, now: float) -> None:
+        """Stamp what has arrived since the action before."""
+        for number, (handles, row) in list(self.asked.items()):
+            if all(handle.is_completed() for handle in handles):
+                row[2] = now
+                del self.asked[number]
 
     def send(self, sink: Sink) -> None:
         """All ranks' stamps, by the first one. All ranks must call it."""
@@ -125,26 +137,24 @@ def last(first: int, steps: int) -> range:
     return range(min(max(steps - STEPS + 1, first + 2), steps), steps + 1)
 
 
-def _when_arrived(under: Under, row: list[float]) -> None:
-    """Stamp row[2] when the last message that is under way has come, or been taken where that is all one can know: of what is sent in several
-    phases the next begins when somebody waits, and a work of gloo without a future may be waited for only once."""
+def _when_arrived(under: Under, row: list[float]) -> list[Any]:
+    """Stamp row[2] when the last message that is under way has come. Returns what is to be asked for that instead: a work of gloo without a
+    future may be waited for only once. Of what is sent in several phases nobody can know: the next begins when somebody waits."""
 
     def stamp(_: Any = None) -> None:
         row[2] = max(row[2], time.perf_counter())
 
-    for flight in under.flights:
-        handle = flight._handle
-        if handle is None:
-            continue
-        works = [getattr(each, "work", each) for each in getattr(handle, "handles", [handle])]
-        try:
-            futures = [] if under.move.phased else [work.get_future() for work in works]
-        except RuntimeError:
-            futures = []
-        if not futures:
-            flight.taken = stamp
-        for future in futures:
-            future.add_done_callback(stamp)
+    handles = [flight._handle for flight in under.flights if flight._handle is not None]
+    if under.move.phased:
+        return []
+    works = [getattr(each, "work", each) for handle in handles for each in getattr(handle, "handles", [handle])]
+    try:
+        futures = [work.get_future() for work in works]
+    except RuntimeError:
+        return handles
+    for future in futures:
+        future.add_done_callback(stamp)
+    return []
 
 
 def _offset() -> float:

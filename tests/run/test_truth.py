@@ -15,7 +15,7 @@ from hapdsl.cluster.calibrate import calibrate
 from hapdsl.cost import evaluate
 from hapdsl.lang import nodes
 from hapdsl.lang.print import to_text
-from hapdsl.run.observed import calls, happened, messages, rows, seconds
+from hapdsl.run.observed import calls, happened, hidden, messages, rows, seconds
 from hapdsl.run.tracing import Traces, last
 from hapdsl.workbench import Workbench
 from tests.texts import PROGRAMS
@@ -99,6 +99,51 @@ program p for m {
         ("param", 1),
     ]
     assert [len(step) for step in happened(program, traces)] == [5]
+
+
+def test_what_is_computed_beside_a_tree_is_not_in_its_seconds() -> None:
+    """Two ranks and a message of which only the finish knows, with nine seconds of computing between: it counts from its finish, and says nothing
+    about its table. With nothing between it counts from its start, and does."""
+    bench = Workbench(
+        "m.hap",
+        """model m(batch = 4, d = 6) {
+    input x : f32[batch, d]
+    param w : f32[d, d]
+    y = matmul(x, w)
+    z = relu(y)
+    output y
+    output z
+}
+program p for m {
+    shares batch = [2, 2]
+    shares d     = [3, 3]
+    forward {
+        x@S(1) = input()
+        w@S(0) = param()
+        y@P    = matmul(x@S(1), w@S(0))
+        y@R    = all_reduce(y@P, method = tree)
+        z@R    = relu(y@R)
+    }
+}
+""",
+    )
+    program = bench.proven(bench.program()).program
+    start, compute, finish = ("start", 3, 0), ("compute", 2, 0), ("finish", 3, 0)
+    stamps = np.zeros((1, 3, 2, 3))
+    stamps[0, :, 0, :2] = [(2, 3), (3, 12), (12, 15)]
+    stamps[0, :, 1, :2] = [(2, 4), (4, 11), (11, 15)]
+    beside = Traces((7,), (start, compute, finish), stamps)
+    assert seconds(program, beside)[3].tolist() == [3, 3]
+    assert hidden(program, beside) == {3}
+    behind = Traces((7,), (compute, start, finish), stamps)
+    assert seconds(program, behind)[3].tolist() == [11, 11]  # the second rank starts it at 4
+    assert hidden(program, behind) == frozenset()
+    cluster = Workbench("truth.hap", TRUTH.replace("1 * fast, 1 * middle, 2 * slow", "2 * fast")).cluster()
+    sent = [
+        messages(program, cluster, evaluate(program, cluster), np.ones((5, 2)), hidden(program, t))
+        for t in (beside, behind)
+    ]
+    assert [len(list(each)) for each in sent] == [0, 1]
 
 
 def test_the_last_steps_are_traced() -> None:
