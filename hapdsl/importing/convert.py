@@ -135,7 +135,7 @@ def import_module(
     )
     if found is not None:
         _freeze(builder, live, found)
-    symbols = Symbols({n: (a,) for n, a in words.items()}, taken=[*builder.declared])
+    symbols = Symbols({n: (a,) for n, a in words.items()}, taken=[*builder.declared], measured=builder.measured)
     find_parts(symbols, live, builder.declared)
     writer = Writer(builder, symbols, live, call if found is not None else None)
     read = {id(t) for s in live for t in s.operands}

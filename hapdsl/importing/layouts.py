@@ -40,6 +40,9 @@ class Layouts:
         self.statements: list[Statement] = []
         self.declared: dict[str, Declared] = {}
         self.here: Node | None = None
+        self.measured: dict[
+            Atom, tuple[list[Dim], int]
+        ] = {}  # the length of a dim as a sum of those of others and a number
 
     # -- what is refused -------------------------------------------------------------
 
@@ -88,6 +91,11 @@ class Layouts:
         found = self.fresh.get((self.here.name, key))
         atom = found or self.fresh.setdefault((self.here.name, key), Atom(extent, side=side))
         return leaves((atom,))
+
+    def measure(self, dim: Dim, rows: Sequence[Dim], plus: int = 0) -> None:
+        """Note what a new dim is as long as: together as the rows, and so many elements."""
+        if len(dim) == 1 and size(dim) == sum(size(r) for r in rows) + plus:
+            self.measured[dim[0]] = (list(rows), plus)
 
     def second(self, atom: Atom, use: str = "") -> Atom:
         """Another index over the same extent, for the operator at hand."""

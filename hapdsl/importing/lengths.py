@@ -29,9 +29,21 @@ SCALARS = {
     for kind in ("Tensor", "Scalar")
 }
 PARTS = {"aten.slice.Tensor": (2, 3), "aten.select.int": (2,)}  # which arguments are positions along dim `args[1]`
+SPLITS = ("aten.split_with_sizes.default", "aten.split.sizes")
+REST = -1  # of the lengths of a split: what the others leave
+# Shapes that a handler reads from the dims themselves.
+SHAPES = {
+    f"aten.{name}"
+    for name in (
+        "view.default", "reshape.default", "_unsafe_view.default", "unflatten.int", "expand.default", "broadcast_to.default",
+        "repeat.default", "new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default", "split.Tensor",
+        "chunk.default", "unsafe_chunk.default", "as_strided.default",
+    )
+}  # fmt: skip
+BEYOND = 2**62  # an end of a slice that stands for the end of the dim
+KNOWN = tuple(f * p for p in (math.pi, math.sqrt(2 / math.pi), math.log(2), math.e) for f in (1, -1))  # no lengths
 Retrace = Callable[[dict[str, int]], Traced]
-
-
+Place = tuple[Any, ...]  # the way to a number in (args, kwargs) of a node
 Powers = tuple[tuple[Atom, int, float], ...]  # of a dim's length and so many elements: an exponent
 
 
@@ -41,20 +53,32 @@ class Length(float):
     factor: float
     powers: Powers
 
-    def __new__(cls, value: float, powers: Powers) -> Length:
+    def __new__(cls, value: float, powers: Powers, factor: float | None = None) -> Length:
         made = super().__new__(cls, value)
         made.powers = powers
-        made.factor = value / math.prod((a.size + plus) ** e for a, plus, e in powers)
+        made.factor = (
+            value / math.prod((a.size + plus) ** float(e) for a, plus, e in powers) if factor is None else factor
+        )
         return made
 
     def __neg__(self) -> Length:
-        return Length(-float(self), self.powers)
+        return Length(-float(self), self.powers, -self.factor)
 
     def __mul__(self, other: float) -> Length:
-        return Length(float(self) * other, self.powers)
+        powers = other.powers if isinstance(other, Length) else ()
+        factor = other.factor if isinstance(other, Length) else other
+        return Length(float(self) * float(other), (*self.powers, *powers), self.factor * factor)
+
+    __rmul__ = __mul__
 
     def __rtruediv__(self, other: float) -> Length:
-        return Length(other / float(self), tuple((a, plus, -e) for a, plus, e in self.powers))
+        return Length(other / float(self), tuple((a, plus, -e) for a, plus, e in self.powers), other / self.factor)
+
+    @property
+    def row(self) -> tuple[Atom, int] | None:
+        """The dim and the number added, where it is a length and a number."""
+        ((atom, plus, e),) = self.powers if len(self.powers) == 1 else ((None, 0, 0),)
+        return (atom, plus) if atom is not None and e == 1 and self.factor == 1 else None
 
 
 def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[str]:
@@ -63,65 +87,100 @@ def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[
     `retrace` exports the module with other lengths of the named dims. Cost: another export where a number may be a length, else nothing.
     """
     sizes = {n: a.size for n, a in symbols.items()}
-    numbers = list(_numbers(traced))
-    candidates = [(node, k) for node, k in numbers if _is_candidate(node, k, list(sizes.values()))]
-    if not candidates:
+    numbers = [(node, place) for node in _read(traced) for place, _ in _numbers(node)]
+    candidates = [(node, place) for node, place in numbers if _is_candidate(node, place, list(sizes.values()))]
+    if not candidates or not sizes:
         return []
-    grown = dict(zip(sizes, itertools.chain(PRIMES, itertools.repeat(1)), strict=False))
-    for factors in (grown, {n: 2 if k == 0 else 1 for k, n in enumerate(sizes)}):
-        other = _beside(traced, retrace, {n: size * factors[n] for n, size in sizes.items()})
+    tried = [dict(zip(sizes, itertools.chain(PRIMES, itertools.repeat(1)), strict=False))]
+    tried += [{n: 2} for n in sizes] if len(sizes) > 1 else []
+    other, moved = None, dict[str, int]()
+    for factors in tried:
+        other = _beside(traced, retrace, {n: size * factors.get(n, 1) for n, size in sizes.items()})
         if other is not None:
+            moved = {n: f for n, f in factors.items() if f > 1}
             break
-    else:
-        return [_may_be(node, k, sizes) for node, k in candidates if _may_be(node, k, sizes)]
-    moved = {n: f for n, f in factors.items() if f > 1}
-    remarks = [said for node, k in numbers if (said := _settle(node, k, other[node], symbols, moved))]
+    remarks = []
     still = {n: size for n, size in sizes.items() if n not in moved}
-    remarks += [
-        said for node, k in candidates if node.args[k] == other[node].args[k] and (said := _may_be(node, k, still))
-    ]
-    return list(dict.fromkeys(remarks))
+    for node, place in numbers:
+        before = _at(node, place)
+        if other is not None and before != _at(other[node], place):
+            remarks.append(_settle(node, place, other[node], symbols, moved))
+        elif (node, place) in candidates:
+            remarks.append(_may_be(node, place, still))
+    return list(dict.fromkeys(said for said in remarks if said))
 
 
-def _numbers(traced: Traced) -> Iterator[tuple[Node, int]]:
-    """Numbers in arithmetic and positions within a dim, with their place in a node's arguments."""
+def _read(traced: Traced) -> Iterator[Node]:
+    """Operators that work on what a step brings or trains."""
     constants = Constants(traced)
     for node in traced.graph.nodes:
-        if node.op != "call_function" or constants.has(node):
-            continue
-        name = str(node.target)
-        places = (0, 1) if name in SCALARS else PARTS.get(name, ())
-        for k in places:
-            x = node.args[k] if len(node.args) > k else None
-            if isinstance(x, int | float) and not isinstance(x, bool):
-                yield node, k
+        if node.op == "call_function" and not constants.has(node) and str(node.target) not in SHAPES:
+            yield node
 
 
-def _is_candidate(node: Node, k: int, sizes: Sequence[int]) -> bool:
-    """May a number be a length? A whole one in arithmetic, or a multiple of a length, its inverse or root; a position in a dim that is as long
-    as a named one, or a multiple of it."""
-    x = node.args[k]
-    assert isinstance(x, int | float)
-    if str(node.target) in SCALARS:
-        return (isinstance(x, int) and abs(x) > 2) or _is_multiple(abs(x), sizes)
-    extent = _extent(node)
-    return 0 < x < extent and any(extent % n == 0 for n in sizes if n > 1)
+def _numbers(node: Node) -> Iterator[tuple[Place, int | float]]:
+    """All numbers among a node's arguments, each with its place."""
+    open_: list[tuple[Place, Any]] = [(("args", k), a) for k, a in enumerate(node.args)]
+    open_ += [(("kwargs", k), a) for k, a in node.kwargs.items()]
+    for place, x in open_:  # grows as lists are found
+        if isinstance(x, list | tuple):
+            open_ += [((*place, k), a) for k, a in enumerate(x)]
+        elif isinstance(x, int | float) and not isinstance(x, bool):
+            yield place, x
 
 
-def _is_multiple(x: float, sizes: Sequence[int]) -> bool:
-    """Of a length, or of one less, or one over such a number? Or is its square?"""
-    if not x or not math.isfinite(x):
+def _at(node: Node, place: Place) -> Any:
+    """The number at a place, None where there is none."""
+    return dict(_numbers(node)).get(place)
+
+
+def _put(node: Node, place: Place, value: float) -> None:
+    where, key, *rest = place
+    held: Any = node.args[key] if where == "args" else node.kwargs[key]
+    if rest:
+        held = [*held[: rest[0]], value, *held[rest[0] + 1 :]]
+    else:
+        held = value
+    if where == "args":
+        node.update_arg(key, held)
+    else:
+        node.update_kwarg(key, held)
+
+
+def _is_candidate(node: Node, place: Place, sizes: Sequence[int]) -> bool:
+    """May a number be a length? A long fraction; a whole one in arithmetic, or about a position in a dim; elsewhere one near a length."""
+    x, name = _at(node, place), str(node.target)
+    arithmetic = name in SCALARS and place[1] in (0, 1, "alpha")
+    if isinstance(x, float) and not x.is_integer():
+        digits = 1 if arithmetic else 4
+        long = 1e-30 < abs(x) < 1e30 and float(f"{x:.{digits}g}") != x and x not in KNOWN
+        return long or any(math.isclose(abs(x), f) for n in sizes for f in _forms(n))
+    if abs(x) >= BEYOND or not math.isfinite(x):
         return False
-    tried = [y for y in (x, 1 / x, *((x * x, 1 / x / x) if x != round(x) else ())) if y > 0.9]
-    lengths = {m for n in sizes for m in (n, n - 1) if m > 1 or n == 1}
-    return any(abs(y / m - round(y / m)) < 1e-9 * y / m for y in tried for m in lengths if m and y > 0.9 * m)
+    if name in PARTS:
+        return place[1] in PARTS[name] and x != 0
+    if name in (*SPLITS, "aten.pad.default", "aten.constant_pad_nd.default", "aten.roll.default"):
+        return len(place) > 2 and x != 0
+    return (arithmetic and isinstance(x, int) and (abs(x) > 2 or x == 0)) or _near(x, sizes)
 
 
-def _extent(node: Node) -> int:
-    source = node.args[0]
-    assert isinstance(source, Node)
+def _near(x: float, sizes: Sequence[int]) -> bool:
+    return abs(x) > 2 and any(abs(x) in (n - 1, n, n + 1, n // 2, n * n) for n in sizes)
+
+
+def _extent(node: Node, place: Place) -> int | None:
+    """The length of the dim within which a number is a position (or a shift, or a part's length)."""
+    name, d, source = str(node.target), None, node.args[0]
+    if name in PARTS and place[0] == "args" and place[1] in PARTS[name]:
+        d = node.args[1]
+    elif name in SPLITS and len(place) == 3:
+        d = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim", 0)
+    elif name == "aten.roll.default" and len(node.args) > 2 and place[:2] == ("args", 1) and len(place) == 3:
+        d = node.args[2][place[2]]  # type: ignore[index]
+    if not isinstance(d, int) or not isinstance(source, Node):
+        return None
     shape = source.meta["val"].shape
-    return int(shape[node.args[1]]) if len(shape) and isinstance(node.args[1], int) else 0
+    return int(shape[d]) if len(shape) else None
 
 
 def _beside(traced: Traced, retrace: Retrace, sizes: dict[str, int]) -> dict[Node, Node] | None:
@@ -136,50 +195,74 @@ def _beside(traced: Traced, retrace: Retrace, sizes: dict[str, int]) -> dict[Nod
     return dict(pairs)
 
 
-def _settle(node: Node, k: int, other: Node, symbols: Mapping[str, Atom], factors: Mapping[str, int]) -> str | None:
-    """One number of a node: a length is put in its place, or what can't be said is remarked on."""
-    before, after = node.args[k], other.args[k]
-    if before == after or not isinstance(before, int | float) or not isinstance(after, int | float):
-        return None
-    if str(node.target) in PARTS:
-        extent, longer = _extent(node), _extent(other)
-        if before >= extent and after >= longer:
-            return None  # up to the end
-        if after - before == longer - extent:
-            node.update_arg(k, int(before) - extent)  # counted from the end
-            return None
-    else:
+def _settle(node: Node, place: Place, other: Node, symbols: Mapping[str, Atom], factors: Mapping[str, int]) -> str:
+    """One number of a node that another length has changed: a length is put in its place, or what can't be said is remarked on."""
+    before, after = _at(node, place), _at(other, place)
+    found: float | None = None
+    extent, longer = _extent(node, place), _extent(other, place)
+    if after is None:
+        pass
+    elif extent is not None and longer is not None:
+        if str(node.target) == "aten.slice.Tensor" and before >= extent and after >= longer:
+            return ""  # up to the end
+        found = _position(node, before, after, extent, longer)
+        if found is None and str(node.target) == "aten.slice.Tensor" and min(before, after) > 0:
+            found = _said(before, after, symbols, factors)
+    elif str(node.target) in SCALARS:
         found = _said(before, after, symbols, factors)
-        if found is not None:
-            node.update_arg(k, found)
-            return None
+    if found is not None:
+        _put(node, place, found)
+        return ""
     return (
         f"{before:g} {_where(node)} was worked out from the length of a dim, in a way that this text can't say: "
         "with other lengths it is wrong"
     )
 
 
-def _said(before: float, after: float, symbols: Mapping[str, Atom], factors: Mapping[str, int]) -> Length | None:
-    names = list(factors)
-    for powers in itertools.product((0, 1, -1, 0.5, -0.5), repeat=len(names)):
-        grown = math.prod(factors[n] ** float(e) for n, e in zip(names, powers, strict=True))
-        if abs(after / before - grown) < 1e-9 * grown:
-            return Length(before, tuple((symbols[n], 0, e) for n, e in zip(names, powers, strict=True) if e))
-    for n in names:
-        size = symbols[n].size
-        for sign in (1, -1):
-            if after - before == sign * (size * factors[n] - size):
-                return Length(before, ((symbols[n], sign * int(before) - size, 1),))
+def _position(node: Node, before: int, after: int, extent: int, longer: int) -> int | None:
+    """A position that keeps its distance to the end is counted from there, and one from the end that keeps it to the start from here."""
+    if 0 < before < extent and after - before == longer - extent:
+        return REST if str(node.target) in SPLITS else before - extent
+    if before < 0 and after < 0 and extent + before == longer + after and str(node.target) in PARTS:
+        return extent + before
     return None
 
 
-def _may_be(node: Node, k: int, sizes: Mapping[str, int]) -> str:
+def _said(before: float, after: float, symbols: Mapping[str, Atom], factors: Mapping[str, int]) -> Length | None:
+    """A product of lengths, a length and a number, or one over that. Of whole numbers only what is whole at all lengths: n // 2 isn't."""
+    names = list(factors)
+    whole = isinstance(before, int) and isinstance(after, int)
+    if before and math.isfinite(after / before):
+        exponents = (0, 1) if whole else (0, 1, -1, 0.5, -0.5)
+        for powers in itertools.product(exponents, repeat=len(names)):
+            grown = math.prod(factors[n] ** float(e) for n, e in zip(names, powers, strict=True))
+            if abs(after / before - grown) < 1e-9 * grown:
+                found = Length(before, tuple((symbols[n], 0, e) for n, e in zip(names, powers, strict=True) if e))
+                return found if not whole or found.factor.is_integer() else None
+    tried = [(before, after, 1)] + ([] if whole or not before or not after else [(1 / before, 1 / after, -1)])
+    for n, (x, y, e), sign in itertools.product(names, tried, (1, -1)):
+        size = symbols[n].size
+        near = abs(x - round(x)) < 1e-9 * max(1, abs(x)) and math.isfinite(y)
+        if near and abs(y - x - sign * size * (factors[n] - 1)) < 1e-9 * max(1, abs(y)):
+            return Length(before, ((symbols[n], sign * round(x) - size, e),), sign)
+    return None
+
+
+def _may_be(node: Node, place: Place, sizes: Mapping[str, int]) -> str:
     """Of a number that couldn't be looked at with another length."""
-    x = node.args[k]
-    found = [n for n, size in sizes.items() if size > 1 and x == size]
-    if not found:
-        return ""
-    return f"{x:g} {_where(node)} is as long as '{found[0]}': if it was worked out from that, it is wrong with another length"
+    x = _at(node, place)
+    for name, n in sizes.items():
+        if n > 1 and x == n:
+            return f"{x:g} {_where(node)} is as long as '{name}': if it was worked out from that, it is wrong with another length"
+        if n > 1 and isinstance(x, float) and not x.is_integer() and any(math.isclose(abs(x), f) for f in _forms(n)):
+            return f"{x:g} {_where(node)} may have been worked out from '{name}': then it is wrong with another length"
+    return ""
+
+
+def _forms(n: int) -> tuple[float, ...]:
+    """Fractions that are often made of a length."""
+    bases = (n, n + 1, n - 1) if n > 2 else (n, n + 1)
+    return tuple(f for m in bases for f in (1 / m, m**0.5, m**-0.5, m**-0.25, m / 2, math.log(m)))
 
 
 def _where(node: Node) -> str:
@@ -193,11 +276,11 @@ def resized(
     dims: Mapping[str, Sequence[str | None]],
     sizes: Mapping[str, int],
 ) -> dict[str, Any]:
-    """A module's arguments with other lengths of named dims, and no content."""
+    """A module's arguments with other lengths of named dims, on the meta device: no content, no memory."""
     found = dict(arguments)
     for name, tensor in arguments.items():
         names = dims.get(called.get(name, name))
         if isinstance(tensor, Tensor) and names is not None:
             shape = [sizes.get(n, old) if n is not None else old for n, old in zip(names, tensor.shape, strict=True)]
-            found[name] = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
+            found[name] = torch.empty(shape, dtype=tensor.dtype, device="meta")
     return found

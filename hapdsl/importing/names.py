@@ -5,6 +5,7 @@ The example names the dims of inputs. Others are named after the part they play,
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,13 +19,23 @@ MOST_OF_A_KIND = 3  # hidden widths that get a symbol of their own; beyond that 
 class Symbols:
     """Names for atoms, and for rows of them. `values` are the model's parameters, in order."""
 
-    def __init__(self, given: Mapping[str, Dim], taken: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, Dim],
+        taken: Iterable[str] = (),
+        measured: Mapping[Atom, tuple[list[Dim], int]] | None = None,
+    ) -> None:
         self.values: dict[str, int] = {}
         self.atoms: dict[int, str] = {}
         self.rows: dict[tuple[int, ...], str] = {}
         self.kept: list[Atom] = []  # keeps ids alive
         self.taken = set(taken)
         self.used: set[str] = set()
+        self.sums: dict[int, tuple[list[Dim], int]] = {}  # of atoms whose length is a sum
+        for atom, made in (measured or {}).items():
+            own = leaves((atom,))
+            if len(own) == 1:
+                self.sums.setdefault(id(root(own[0])), made)
         for name, dim in given.items():
             found = leaves(dim)
             self.values[name] = size(dim)
@@ -60,7 +71,9 @@ class Symbols:
         number = 1
         for a in found:
             name = self.of(a)
-            if name is None:
+            if name is None and (summed := self.summed(a)) is not None:
+                factors.append(summed)
+            elif name is None:
                 number *= a.size
             else:
                 self.used.add(name)
@@ -72,11 +85,30 @@ class Symbols:
             expr = nodes.Binary("*", expr, f)
         return expr
 
+    def summed(self, atom: Atom) -> nodes.Expr | None:
+        """An atom's length as a sum of others', where one of these has a name."""
+        made = self.sums.pop(id(root(atom)), None)  # no sum holds itself
+        if made is None:
+            return None
+        rows, plus = made
+        terms = [self.extent(row) for row in rows]
+        self.sums[id(root(atom))] = made
+        named = [t for t in terms if not isinstance(t, nodes.Number)]
+        if not named:
+            return None
+        plus += sum(int(t.value) for t in terms if isinstance(t, nodes.Number))
+        return _plus(functools.reduce(lambda a, b: nodes.Binary("+", a, b), named), plus)
+
     def parameters(self) -> tuple[nodes.Parameter, ...]:
         return tuple(nodes.Parameter(n, nodes.Number(v)) for n, v in self.values.items() if n in self.used)
 
 
 def _plus(expr: nodes.Expr, plus: int) -> nodes.Expr:
+    if isinstance(expr, nodes.Binary) and expr.op in "+-" and isinstance(expr.right, nodes.Number):
+        plus += int(expr.right.value) * (1 if expr.op == "+" else -1)
+        expr = expr.left
+    if plus == 0:
+        return expr
     if isinstance(expr, nodes.Number):
         return nodes.Number(int(expr.value) + plus)
     return nodes.Binary("+" if plus > 0 else "-", expr, nodes.Number(abs(plus)))

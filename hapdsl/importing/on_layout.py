@@ -13,6 +13,7 @@ from hapdsl.importing.atoms import Dim, leaves, size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
+from hapdsl.importing.lengths import REST, Length
 from hapdsl.importing.values import Either, Extent, Layout, Value, flat, resolved
 from hapdsl.theory.dtypes import FLOATS
 
@@ -183,9 +184,10 @@ def part(
     result: Dim,
     dims: Layout,
     from_end: tuple[bool, bool] = (False, False),
+    said: tuple[Any, Any] = (None, None),
 ) -> Value:
     """Elements start to stop of one dim; `dims` is how the module sees the result. `from_end` says which of both are counted from the
-    dim's end, and go with it where its length is a parameter."""
+    dim's end, and go with it where its length is a parameter; which of them were `said` as a length goes with that."""
     x, place = b.isolated(x, dim)
     stored = (*x.stored[:place], result, *x.stored[place + 1 :])
     extent = size(dim)
@@ -193,7 +195,32 @@ def part(
     end: Any = Extent(result, start)
     if stop >= extent or from_end[1]:
         end = Either(Extent(dim, min(0, stop - extent)), end)
+    first, end = (s if isinstance(s, Length) else own for s, own in zip(said, (first, end), strict=True))
+    _measured(b, dim, start, stop, result, (from_end[0], from_end[1] or stop >= extent), said)
     return b.emit("slice", [x], dims, stored, inner=True, dim=place, start=first, stop=end)
+
+
+def _measured(
+    b: Builder, dim: Dim, start: int, stop: int, result: Dim, from_end: tuple[bool, bool], said: tuple[Any, Any]
+) -> None:
+    """Note the length of a part whose ends go with lengths."""
+    if from_end[0] == from_end[1] and not any(isinstance(s, Length) for s in said):
+        return
+    rows: list[tuple[Dim, int]] = []
+    plus = 0
+    for at, back, word, sign in ((stop, from_end[1], said[1], 1), (start, from_end[0], said[0], -1)):
+        if isinstance(word, Length):
+            if word.row is None:
+                return
+            rows.append(((word.row[0],), sign))
+            plus += sign * word.row[1]
+        elif back:
+            rows.append((dim, sign))
+            plus += sign * (at - size(dim))
+        else:
+            plus += sign * at
+    if rows and all(sign == 1 for _, sign in rows):
+        b.measure(result, [row for row, _ in rows], plus)
 
 
 @handles("aten.slice.Tensor")
@@ -202,16 +229,16 @@ def slice_(
 ) -> Value:
     x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
     d %= len(x.dims)
-    extent = size(x.dims[d])
+    extent, said = size(x.dims[d]), (start, end)
     from_end = ((start or 0) < 0, end is not None and end < 0)
-    start = max(0, (start or 0) + (extent if (start or 0) < 0 else 0))
-    stop = extent if end is None else min(extent, end + (extent if end < 0 else 0))
+    start = int(max(0, (start or 0) + (extent if (start or 0) < 0 else 0)))
+    stop = extent if end is None else int(min(extent, end + (extent if end < 0 else 0)))
     if step != 1:
         return _every(b, x, d, start, stop, step)
-    if start == 0 and stop >= extent:
+    if start == 0 and stop >= extent and not isinstance(end, Length):
         return x
     result = b.new_dim("part", stop - start)
-    return part(b, x, x.dims[d], start, stop, result, (*x.dims[:d], result, *x.dims[d + 1 :]), from_end)
+    return part(b, x, x.dims[d], start, stop, result, (*x.dims[:d], result, *x.dims[d + 1 :]), from_end, said)
 
 
 def _every(b: Builder, x: Value, d: int, start: int, stop: int, step: int) -> Value:
@@ -225,12 +252,6 @@ def _every(b: Builder, x: Value, d: int, start: int, stop: int, step: int) -> Va
     b.tie(x.dims[d], (*rows, *columns))
     x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
     return part(b, x, leaves(columns), start, start + 1, (), (*x.dims[:d], leaves(rows), *x.dims[d + 1 :]))
-
-
-@handles("aten.narrow.default")
-def narrow(b: Builder, node: Node, x: Value, d: int, start: int, length: int) -> Value:
-    found: Value = slice_(b, node, x, d, start, start + length)
-    return found
 
 
 @handles("aten.select.int")
@@ -266,7 +287,7 @@ def split(b: Builder, node: Node, x: Value, sizes: Any, d: int = 0) -> tuple[Val
     count = len(lengths)
     if count == 1:
         return (x,)
-    if len(set(lengths)) == 1:
+    if len(set(lengths)) == 1 and not (isinstance(sizes, list | tuple) and REST in sizes):
         parts, within = b.new_dim("parts", count), b.new_dim("within", lengths[0])
         if b.ties.tie(x.dims[d], (*parts, *within)):
             x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
@@ -274,9 +295,11 @@ def split(b: Builder, node: Node, x: Value, sizes: Any, d: int = 0) -> tuple[Val
             dims = (*x.dims[:d], within, *x.dims[d + 1 :])
             return tuple(part(b, x, parts, k, k + 1, (), dims) for k in range(count))
     found, start = [], 0
+    rest = list(sizes).index(REST) if isinstance(sizes, list | tuple) and REST in sizes else count
     for k, n in enumerate(lengths):
         result = b.new_dim(("part", k), n)
-        found.append(part(b, x, x.dims[d], start, start + n, result, (*x.dims[:d], result, *x.dims[d + 1 :])))
+        dims = (*x.dims[:d], result, *x.dims[d + 1 :])
+        found.append(part(b, x, x.dims[d], start, start + n, result, dims, (k > rest, k >= rest)))
         start += n
     return tuple(found)
 
@@ -292,6 +315,7 @@ def cat(b: Builder, node: Node, values: Sequence[Value], d: int = 0) -> Value:
                 b.tie(values[0].dims[k], other.dims[k])
     laid = [b.logical(replace(v, dims=resolved(v.dims), stored=resolved(v.stored))) for v in values]
     joined = b.new_dim("joined", _shape(node)[d])
+    b.measure(joined, [v.dims[d] for v in laid])
     dims = (*laid[0].dims[:d], joined, *laid[0].dims[d + 1 :])
     return b.emit("concat", laid, dims, dims, dim=d)
 

@@ -41,7 +41,7 @@ def scaled(b: Builder, x: Value, by: float) -> Value:
 
 
 def shifted(b: Builder, x: Value, by: float) -> Value:
-    return x if by == 0 else b.emit("shift", [x], x.dims, x.stored, by=by)
+    return x if by == 0 and not isinstance(by, Length) else b.emit("shift", [x], x.dims, x.stored, by=by)
 
 
 def made(b: Builder, node: Node, x: Operand) -> Value:
@@ -94,6 +94,8 @@ def mul(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
 def div(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
     n = number(y)
     if n is not None and isinstance(x, Value):
+        if n == 0:
+            raise b.refuse("division by 0", "import with an example in which this number isn't 0")
         # the quotient itself, not its rounding, where it is a short number: 1 / 8
         return scaled(b, made(b, node, x), 1 / n)
     if number(x) is not None:

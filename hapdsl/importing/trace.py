@@ -119,7 +119,17 @@ def trace(
     held |= {n.removeprefix(PREFIX): c for n, c in program.constants.items() if isinstance(c, Tensor)}
     outputs = _output_names(program)
     flatten(program.graph)
+    _sliced(program.graph)
     return Traced(program.graph, names, outputs, held, module)
+
+
+def _sliced(graph: torch.fx.Graph) -> None:
+    """`narrow` as the slice that it is: what holds for positions in a dim holds for its own."""
+    for node in graph.nodes:
+        if str(node.target) == "aten.narrow.default":
+            x, d, start, length = node.args
+            start += x.meta["val"].shape[d] if start < 0 else 0
+            node.target, node.args = torch.ops.aten.slice.Tensor, (x, d, start, start + length)
 
 
 def _slots(module: nn.Module) -> tuple[Mapping[str, Tensor | None], ...]:
@@ -140,10 +150,10 @@ def _allocating_nothing(module: nn.Module, arguments: Mapping[str, Any]) -> Iter
     def given(t: Any) -> Any:
         if not isinstance(t, Tensor):
             return t
-        if not on_meta:
-            return torch.zeros_like(t, device=real) if t.is_meta else t
+        if not on_meta and not t.is_meta:
+            return t
         with mode:
-            return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu")
+            return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu" if on_meta else real)
 
     try:
         fakes: dict[int, Tensor] = {}  # a tied parameter stays one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -97,3 +98,40 @@ def test_what_can_not_be_said_is_remarked_on_with_its_line(module, number, words
     assert f"# {said[:40]}" in found.text
     if isinstance(module, Table):
         assert "by = 1 / batch" in found.text
+
+
+def rows(y: Tensor) -> Tensor:
+    """Numbers one over a length and a number, factors of a sum, pieces by their lengths, and what stands behind a prefix."""
+    seq = y.shape[1]
+    found = (
+        (y * (1 / (seq + 1))).sin().sum() + (y + (seq - 7)).tanh().sum() + torch.add(y, y.sin(), alpha=1 / seq).sum()
+    )
+    found = found + torch.add(y, 3.0, alpha=1 / seq).cos().sum() + (y + torch.finfo(torch.float64).tiny).exp().mean()
+    first, last = y.split([seq - 1, 1], 1)
+    found = found + first.tanh().mean() + (last**2).mean() + y.narrow(1, seq - 1, 1).sin().mean()
+    found = found + (torch.cat([y[:, :2].cos(), y], 1)[:, -seq:] * y).mean() + (y * y.roll(seq - 1, 1)).mean()
+    return found + y.narrow(1, 2, seq - 2).exp().mean()
+
+
+def test_numbers_of_all_places_go_with_the_lengths():
+    torch.manual_seed(1)
+    module = Around(rows)
+    found = import_module(module, EXAMPLE)
+    assert found.remarks == []
+    torch.testing.assert_close(*answers(module, found, {"batch": 4, "seq": 12}, torch.randn(4, 12, 8)))
+
+
+def test_each_number_that_can_not_be_said_is_remarked_on():
+    said = (
+        lambda y: y * math.log(y.shape[1]),
+        lambda y: y * (y.shape[1] + 0.5),
+        lambda y: y * y.shape[1] ** -0.25,
+        lambda y: y * (y.shape[1] // 2),
+        lambda y: y * (math.log(y.shape[1]) / math.log(512)),
+        lambda y: F.pad(y, (0, 0, 0, 30 - y.shape[1])),
+        lambda y: y * y.roll(y.shape[1] // 2, 1),
+        lambda y: y.sigmoid() ** (1 / y.shape[1]),
+    )
+    found = import_module(Around(lambda y: sum(f(y).mean() for f in said)), EXAMPLE)
+    numbers = [r.split()[0] for r in found.remarks]
+    assert numbers == ["1.94591", "7.5", "0.614788", "3", "0.311928", "23", "0.142857"]
