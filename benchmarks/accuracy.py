@@ -8,7 +8,8 @@ then left out.
     --quick     small models, a quick profile, six programs each: does everything work?
     --table     the tables once more, from what was measured
 
-The tables go to docs/performance.md (of a quick run to benchmarks/results/accuracy_quick.md), all numbers to benchmarks/results/accuracy.jsonl.
+The tables go to docs/performance.md (of a quick run to benchmarks/results/accuracy_quick.md), all numbers to benchmarks/results/accuracy.jsonl:
+each model's as soon as all of its programs have run, in the place of what was known of it. Scores are over all that is known.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from benchmarks.emulate import (
     extent,
     finish,
     forgotten,
+    kept,
     measured,
     opened,
     options,
@@ -41,7 +44,7 @@ from benchmarks.emulate import (
 )
 from benchmarks.emulated import Emulated
 from benchmarks.pages import PERFORMANCE, fill, markdown
-from benchmarks.rows import RESULTS
+from benchmarks.rows import RESULTS, Row
 from hapdsl.check.layout import largest_remainder
 from hapdsl.check.write import write
 from hapdsl.cluster import Cluster, build
@@ -204,7 +207,7 @@ def scores(cases: list[Case]) -> dict[str, Any]:
     errors = np.abs(predicted - taken) / taken
     return {
         "programs": len(cases),
-        "pearson_log": float(pearsonr(np.log(predicted), np.log(taken)).statistic),
+        "pearson_log": float(pearsonr(np.log(predicted), np.log(taken)).statistic) if len(cases) > 1 else float("nan"),
         "kendall": taus,
         "pairs": pairs,
         "pairs_right": right / pairs if pairs else 1.0,
@@ -232,10 +235,23 @@ def page(cases: list[Case], found: dict[str, Any]) -> str:
 
 
 def made() -> str:
-    """The page's part, from what was measured."""
-    about, *kept = rows.read(LINES)
-    cases = [Case(r["model"], r["name"], "", r["predicted_s"], r["sync_s"], r["measured_s"]) for r in kept]
-    return f"`{about['command']}`\n\n{page(cases, scores(cases))}"
+    """The page's part, from what was measured; nothing where nothing was."""
+    found = measurements(LINES)
+    return told(found)[1] if found else ""
+
+
+def measurements(path: Path) -> list[Row]:
+    """The programs' rows, each with the command that measured it, and where."""
+    about, *found = rows.read(path) or [{}]
+    return [{"command": about["command"], "machine": about["machine"], **row} for row in found]
+
+
+def told(found: Sequence[Row]) -> tuple[Row, str]:
+    """The scores over all programs, and the page's part under the commands that have measured them."""
+    cases = [Case(r["model"], r["name"], "", r["predicted_s"], r["sync_s"], r["measured_s"]) for r in found]
+    over = scores(cases)
+    commands = ", ".join(dict.fromkeys(f"`{r['command']}`" for r in found))
+    return over, f"{commands}\n\n{page(cases, over)}"
 
 
 def main() -> None:
@@ -250,7 +266,7 @@ def main() -> None:
         return
     chosen = MORE_SMALL if arguments.quick else MORE
     most = min(arguments.programs, FEWEST) if arguments.quick else arguments.programs
-    cases: list[Case] = []
+    about, text = {"command": command("accuracy"), "machine": rows.machine()}, ""
     with opened(arguments) as lab:
         name = "accuracy_quick" if arguments.quick else "accuracy"
         block = measured(lab, extent(arguments, chosen), arguments.cluster, name)
@@ -263,6 +279,7 @@ def main() -> None:
             block = corrected(lab, block, [programs.pop(0) for programs in by_model.values()])
             cluster = build(block)
         for model, made_of in by_model.items():
+            found: list[Row] = []
             for case, program in made_of:
                 cost = evaluate(program, cluster)
                 case.predicted_s, case.sync_s = cost.overlap_s, cost.sync_s
@@ -270,14 +287,15 @@ def main() -> None:
                 taken = [s for _ in range(arguments.rounds) for s in lab.run(timed, "ours", arguments.steps)[0]]
                 case.measured_s = statistics.median(taken)
                 lab.run(forgotten, limited=False)
-                cases.append(case)
+                found.append({**about, **vars(case), "text": None})
                 ms = f"predicted {case.predicted_s * 1e3:.1f} ms, measured {case.measured_s * 1e3:.1f} ms"
                 print(f"{model} {case.name}: {ms}", file=sys.stderr, flush=True)
-    found = scores(cases)
-    text = f"`{command('accuracy')}`\n\n{page(cases, found)}"
+            if not found:
+                continue  # the verifier takes none of its programs
+            every = rows.in_place(measurements(kept("accuracy", arguments.quick)), model, found)
+            over, text = told(every)
+            finish("accuracy", arguments.quick, text, [{**about, **over}, *every])
     print(text)
-    about = {"command": command("accuracy"), "machine": rows.machine(), **found}
-    finish("accuracy", arguments.quick, text, [about, *({**vars(case), "text": None} for case in cases)])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from benchmarks import rows
-from benchmarks.pages import PERFORMANCE
+from benchmarks.pages import PERFORMANCE, fill
 from benchmarks.rows import Row
 
 
@@ -40,7 +40,12 @@ def with_cases(parser: argparse.ArgumentParser, kinds: Iterable[str], lines: Pat
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name it finds")
     parser.add_argument("--seconds", type=float, default=900, help="of one case at most (default 900)")
     parser.add_argument("--lines", type=Path, default=lines, metavar="FILE", help="where rows are kept")
-    parser.add_argument("--page", type=Path, default=PERFORMANCE, metavar="FILE", help="whose tables are made anew")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help=f"whose tables are made anew (default {PERFORMANCE.name}; with --lines none, they are printed)",
+    )
     parser.add_argument("--list", action="store_true", help="name the cases, measure nothing")
 
 
@@ -61,13 +66,21 @@ def measure(
     cases: Sequence[Chosen], lines: Path, run: Callable[[Chosen], Row], said: Callable[[Row], str]
 ) -> dict[str, Row]:
     """Run cases, add each one's row to the file as soon as it is there, and say something of it; all rows by name."""
-    found = rows.latest(lines)
     for number, case in enumerate(cases):
         print(f"[{number + 1}/{len(cases)}] {case.name}", end=" … ", flush=True)
-        row = found[case.name] = run(case)
+        row = run(case)
         print(row.get("failed") or said(row), flush=True)
         rows.append(lines, row)
-    return found
+    return rows.latest(lines)
+
+
+def shown(options: argparse.Namespace, name: str, lines: Path, made: Callable[[Path], str]) -> None:
+    """Tables of the rows that the options name, into the page that they name: that of the rows in `lines` where they name neither."""
+    page = options.page or (PERFORMANCE if options.lines == lines else None)
+    if page is not None:
+        fill(page, name, made(options.lines))
+    else:
+        print(made(options.lines) or f"{options.lines} has no rows")
 
 
 def unmeasured(every: Iterable[Chosen], found: dict[str, Row], kind: Callable[[Chosen], str], module: str) -> str:

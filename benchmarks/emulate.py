@@ -10,7 +10,7 @@ parts proportional to speed, FSDP2 and DTensor tensor parallelism train the same
     --table     the tables once more, from what was measured
 
 The tables go to docs/performance.md (of a quick run to benchmarks/results/emulate_quick.md), the cluster and everything else to
-benchmarks/results/emulated.hap and emulate.jsonl.
+benchmarks/results/emulated.hap and emulate.jsonl: each model's as soon as it is done, in the place of what was known of it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -235,10 +236,12 @@ def table(found: Row) -> str:
 
 
 def page(found: Sequence[Row]) -> str:
-    """All models' results, under how they were made."""
-    first = found[0]
-    how = f"`{first['command']}`: quotas {first['quotas']}, {first['rate'] / 1e6:.0f} Mbit/s, {first['rounds']} rounds"
-    return "\n".join([f"{how}\n", *map(table, found)])
+    """All models' results, each run's under how they were made."""
+    runs: dict[str, list[str]] = {}
+    for row in found:
+        how = f"`{row['command']}`: quotas {row['quotas']}, {row['rate'] / 1e6:.0f} Mbit/s, {row['rounds']} rounds"
+        runs.setdefault(how, []).append(table(row))
+    return "\n".join("\n".join([f"{how}\n", *tables]) for how, tables in runs.items())
 
 
 def made() -> str:
@@ -290,14 +293,19 @@ def command(module: str) -> str:
     return " ".join(["python -m", f"benchmarks.{module}", *sys.argv[1:]])
 
 
+def kept(module: str, quick: bool) -> Path:
+    """Where rows are kept; of a quick run beside, in a file that git doesn't know."""
+    return RESULTS / f"{module}{'_quick' if quick else ''}.jsonl"
+
+
 def finish(module: str, quick: bool, text: str, found: Sequence[Row]) -> None:
-    """Rows into their file and tables into their page; of a quick run both into files beside, which git doesn't know."""
+    """Rows into their file and tables into their page, of a quick run into a file beside."""
+    rows.write(kept(module, quick), found)
     if quick:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{module}_quick.md").write_text(text, encoding="utf-8")
     else:
         fill(PERFORMANCE, module, text)
-    rows.write(RESULTS / f"{module}{'_quick' if quick else ''}.jsonl", found)
 
 
 def main() -> None:
@@ -310,7 +318,6 @@ def main() -> None:
     chosen = SMALL if arguments.quick else MODELS
     how = {n: getattr(arguments, n) for n in ("quotas", "rate", "rounds")}
     about = {"command": command("emulate"), **how, "machine": rows.machine()}
-    results: list[Row] = []
     with opened(arguments) as lab:
         name = "emulated_quick" if arguments.quick else "emulated"
         block = measured(lab, extent(arguments, chosen), arguments.cluster, name)
@@ -318,9 +325,10 @@ def main() -> None:
         lab.run(forgotten, limited=False)
         for model in arguments.models.split(","):
             found = compare(lab, model, chosen[model], block, arguments.rounds, arguments.steps)
-            results.append({**about, **found})
-            print(table(results[-1]), flush=True)
-    finish("emulate", arguments.quick, page(results), results)
+            row = {**about, **found}
+            print(table(row), flush=True)
+            every = rows.in_place(rows.read(kept("emulate", arguments.quick)), model, [row])
+            finish("emulate", arguments.quick, page(every), every)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -28,7 +29,10 @@ def filled(old: str, name: str, made: str) -> str:
 
 
 def fill(page: Path, name: str, made: str) -> None:
-    """Write `made` between the marks of a file. Raises ValueError where these are missing."""
+    """Write `made` between the marks of a file; without any text it stays as it is, and that is said. Raises ValueError where the marks are missing."""
+    if not made:
+        print(f"benchmarks.{name} has no rows: {page.name} stays as it is", file=sys.stderr)
+        return
     write_file(page, filled(page.read_text(encoding="utf-8"), name, made))
 
 

@@ -22,8 +22,7 @@ from typing import Any
 
 from benchmarks import rows
 from benchmarks.apart import measured
-from benchmarks.campaign import chosen, command_line, measure, unmeasured, with_cases
-from benchmarks.pages import fill
+from benchmarks.campaign import chosen, command_line, measure, shown, unmeasured, with_cases
 from benchmarks.paper_cases import Case, cases
 from benchmarks.paper_claims import shortfalls
 from benchmarks.paper_table import tables
@@ -50,8 +49,11 @@ def ordered(lines: Path) -> list[Row]:
 
 
 def made(lines: Path = LINES) -> str:
-    """All tables, from what was found."""
-    left = unmeasured(cases(), rows.latest(lines), kind, "python -m benchmarks.paper")
+    """All tables, nothing without rows, from what was found."""
+    found = rows.latest(lines)
+    if not found:
+        return ""
+    left = unmeasured(cases(), found, kind, "python -m benchmarks.paper")
     return "\n".join(part for part in (tables(ordered(lines)), left) if part)
 
 
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
         found = rows.latest(options.lines)
         left = [c for c in wanted if options.anew or not fresh(found.get(c.name, {}), since)]
         measure(left, options.lines, lambda c: run(c, options.seconds), lambda row: summary(row["found"]))
-    fill(options.page, "paper", made(options.lines))
+    shown(options, "paper", LINES, made)
     wrong = list(shortfalls(ordered(options.lines)))
     for line in wrong:
         print(line, file=sys.stderr)

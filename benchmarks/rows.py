@@ -26,14 +26,25 @@ def read(path: Path) -> list[Row]:
 
 
 def latest(path: Path) -> dict[str, Row]:
-    """The rows of a file by their `name`, of each the last."""
-    return {row["name"]: row for row in read(path)}
+    """The rows of a file by their `name`, of each the last; one without `found` counts only where no other has it."""
+    rows: dict[str, Row] = {}
+    for row in read(path):
+        if "found" in row or "found" not in rows.get(row["name"], {}):
+            rows[row["name"]] = row
+    return rows
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
     """Rows in the place of what the file had."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def in_place(old: Sequence[Row], model: str, new: Iterable[Row]) -> list[Row]:
+    """Rows of several models with those of one replaced, at its place or behind all others."""
+    others = [row for row in old if row["model"] != model]
+    before = next((k for k, row in enumerate(old) if row["model"] == model), len(others))
+    return [*others[:before], *new, *others[before:]]
 
 
 def append(path: Path, row: Row) -> None:

@@ -19,9 +19,8 @@ from pathlib import Path
 
 from benchmarks import rows
 from benchmarks.apart import measured
-from benchmarks.campaign import chosen, command_line, measure, unmeasured, with_cases
+from benchmarks.campaign import chosen, command_line, measure, shown, unmeasured, with_cases
 from benchmarks.cases import Case, cases
-from benchmarks.pages import fill
 from benchmarks.rows import RESULTS, Row
 from benchmarks.table import tables
 
@@ -39,8 +38,10 @@ def run(case: Case, seconds: float) -> Row:
 
 
 def made(lines: Path = LINES) -> str:
-    """All tables, from what was measured."""
+    """All tables, nothing without rows, from what was measured."""
     every, found = list(cases()), rows.latest(lines)
+    if not found:
+        return ""
     ordered = [found[c.name] for c in every if c.name in found]
     left = unmeasured(every, found, group, "python -m benchmarks.search --missing")
     return "\n".join(part for part in (tables(ordered, rows.measured_on(ordered)), left) if part)
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if not options.table:
         measure(wanted, options.lines, lambda c: run(c, options.seconds), lambda row: f"{row['process_s']:.1f} s")
-    fill(options.page, "search", made(options.lines))
+    shown(options, "search", LINES, made)
     return 0
 
 

@@ -25,10 +25,10 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
 
 
 def stale(name: str) -> bool:
-    """Does a page say something else than the rows that its table is made of?"""
+    """Does a page say something else than the rows that its table is made of? Not where there are none."""
     page, made = TABLES[name]
-    text = page.read_text(encoding="utf-8")
-    return filled(text, name, made()) != text
+    text, new = page.read_text(encoding="utf-8"), made()
+    return bool(new) and filled(text, name, new) != text
 
 
 def main(arguments: Sequence[str]) -> int:
