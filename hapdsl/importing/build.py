@@ -289,7 +289,9 @@ class Builder(Layouts):
         self.env[target] = found
 
 
-Piece = tuple[int, int, int, bool]  # dim, start, stop; is the dim gone?
+Piece = tuple[
+    int, int, int, bool, tuple[bool, bool]
+]  # dim, start, stop; is the dim gone? are start and stop counted from the end?
 
 
 def piece_of(view: Node, owner: Node) -> Piece | None:
@@ -303,11 +305,14 @@ def piece_of(view: Node, owner: Node) -> Piece | None:
     extent = int(extents[d])
     numbers = [r for r in rest if isinstance(r, int | None)]
     if str(view.target) == "aten.select.int":
+        back = (numbers[0] or 0) < 0
         start = (numbers[0] or 0) % extent
-        return d % len(extents), start, start + 1, True
+        return d % len(extents), start, start + 1, True, (back, back)
     if str(view.target) == "aten.slice.Tensor":
         start, stop, step = slice(*numbers[:-1]).indices(extent)
-        return (d % len(extents), start, stop, False) if step == 1 and stop > start else None
+        first, last = (*numbers[:-1], None, None)[:2]
+        ends = ((first or 0) < 0, last is None or last < 0 or last >= extent)
+        return (d % len(extents), start, stop, False, ends) if step == 1 and stop > start else None
     return None
 
 

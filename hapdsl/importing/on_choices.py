@@ -204,10 +204,14 @@ def logsumexp(b: Builder, node: Node, x: Value, over: Any, keep: bool = False) -
     return b.emit("logsumexp", [y], dims, y.stored[:-1])
 
 
-@handles(*SHAPED)
-def shaped(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Constant:
-    """A tensor of one number in the shape of another: a constant, whatever the other holds."""
+@handles(*SHAPED, "aten.zeros.default", "aten.ones.default", "aten.full.default", "aten.empty.memory_format")
+def shaped(b: Builder, node: Node, x: Any, *_: Any, **__: Any) -> Constant:
+    """A tensor of one number, in the shape of another or a given one: a constant, whatever the other holds."""
     b.constants.known[node] = True
+    made = b.constant(node)
+    if str(node.target).endswith("_like.default"):
+        for own, other in zip(x.dims, made.dims, strict=True):
+            b.tie(own, other)
     return b.constant(node)
 
 

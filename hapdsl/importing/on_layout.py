@@ -10,7 +10,7 @@ from typing import Any
 from torch.fx import Node
 
 from hapdsl.importing.atoms import Dim, leaves, size
-from hapdsl.importing.build import Builder
+from hapdsl.importing.build import Builder, Piece
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.lengths import REST, Length
@@ -336,9 +336,9 @@ def filled(b: Builder, node: Node, x: Any, value: Any = 0, *_: Any) -> Any:
 
 
 @handles("hapdsl.laid", constants=True)
-def laid(b: Builder, node: Node, owner: Any, piece: tuple[int, int, int, bool], found: Any) -> Value | None:
-    """A tensor with one part (dim, start, stop, is the dim gone?) put in the place of its own."""
-    d, start, stop, gone = piece
+def laid(b: Builder, node: Node, owner: Any, piece: Piece, found: Any) -> Value | None:
+    """A tensor with one part put in the place of its own; what is beside it goes with the dim's length."""
+    d, start, stop, gone, from_end = piece
     dims = resolved(owner.dims)
     extent = owner.shape[d] if isinstance(owner, Constant) else size(dims[d])
     fill = owner.number() if isinstance(owner, Constant) else None
@@ -353,23 +353,35 @@ def laid(b: Builder, node: Node, owner: Any, piece: tuple[int, int, int, bool], 
         if stop - start == extent:
             return new
         if fill is not None:
-            return b.emit("pad", [new], dims, dims, dim=d, before=start, after=extent - stop, value=fill)
+            before, after = _up_to(dims[d], start, from_end[0]), _behind(dims[d], stop, from_end[1])
+            return b.emit("pad", [new], dims, dims, dim=d, before=before, after=after, value=fill)
     if not isinstance(owner, Value) or not isinstance(new, Value | int | float):
         return None
     x = b.logical(replace(owner, dims=dims, stored=resolved(owner.stored)))
     sides = []
-    for k, (first, last) in enumerate(((0, start), (stop, extent))):
+    for k, (first, last, ends) in enumerate(((0, start, (False, from_end[0])), (stop, extent, (from_end[1], True)))):
         if last > first:
             own = b.new_dim(("beside", k), last - first)
-            sides.append((k, b.logical(part(b, x, x.dims[d], first, last, own, (*x.dims[:d], own, *x.dims[d + 1 :])))))
+            beside = part(b, x, x.dims[d], first, last, own, (*x.dims[:d], own, *x.dims[d + 1 :]), ends)
+            sides.append((k, b.logical(beside)))
     if isinstance(new, Value):
         joined = [v for k, v in sides if k == 0] + [new] + [v for k, v in sides if k == 1]
         return b.emit("concat", joined, dims, dims, dim=d)
     if len(sides) != 1:
         return None
     k, rest = sides[0]
-    before, after = (0, extent - start) if k == 0 else (stop, 0)
+    before, after = (0, _behind(dims[d], start, from_end[0])) if k == 0 else (_up_to(dims[d], stop, from_end[1]), 0)
     return b.emit("pad", [rest], dims, dims, dim=d, before=before, after=after, value=new)
+
+
+def _up_to(dim: Dim, position: int, from_end: bool) -> Any:
+    """How many elements stand before a position."""
+    return Extent(dim, position - size(dim)) if from_end else position
+
+
+def _behind(dim: Dim, position: int, from_end: bool) -> Any:
+    """How many elements stand from a position on."""
+    return size(dim) - position if from_end else Extent(dim, -position)
 
 
 def as_value(b: Builder, x: Any) -> Value:

@@ -135,3 +135,32 @@ def test_each_number_that_can_not_be_said_is_remarked_on():
     found = import_module(Around(lambda y: sum(f(y).mean() for f in said)), EXAMPLE)
     numbers = [r.split()[0] for r in found.remarks]
     assert numbers == ["1.94591", "7.5", "0.614788", "3", "0.311928", "23", "0.142857"]
+
+
+def overwritten(y: Tensor) -> Tensor:
+    """Parts counted from the end, of what there is and of zeros, by numbers and by tensors."""
+    found = y.mean()
+    for where, value in (
+        (slice(2, None), 0),
+        (slice(None, -2), 0),
+        (slice(None, 3), 1),
+        (-1, y[:, 0].sin()),
+        (0, y[:, 1]),
+        (slice(-3, -1), y[:, :2].sin()),
+        (slice(1, None), y[:, :-1].sin()),
+    ):
+        z = y.clone()
+        z[:, where] = value
+        found = found + z.exp().mean()
+    for where, value in ((-1, y[:, 0]), (0, y[:, -1]), (slice(1, -1), y[:, 2:])):
+        z = torch.zeros_like(y)
+        z[:, where] = value
+        found = found + z.exp().mean()
+    return found
+
+
+def test_what_is_overwritten_goes_with_the_length():
+    torch.manual_seed(1)
+    module = Around(overwritten)
+    found = import_module(module, EXAMPLE)
+    torch.testing.assert_close(*answers(module, found, {"batch": 4, "seq": 12}, torch.randn(4, 12, 8)))
