@@ -208,7 +208,7 @@ def _settle(node: Node, place: Place, other: Node, symbols: Mapping[str, Atom], 
         found = _position(node, before, after, extent, longer)
         if found is None and str(node.target) == "aten.slice.Tensor" and min(before, after) > 0:
             found = _said(before, after, symbols, factors)
-    elif str(node.target) in SCALARS:
+    elif str(node.target) in SCALARS or str(node.target) == "aten.one_hot.default":
         found = _said(before, after, symbols, factors)
     if found is not None:
         _put(node, place, found)

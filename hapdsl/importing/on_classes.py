@@ -7,10 +7,10 @@ from typing import Any
 
 from torch.fx import Node
 
-from hapdsl.importing.atoms import Dim, leaves, size
+from hapdsl.importing.atoms import Dim, leaves
 from hapdsl.importing.build import Builder
 from hapdsl.importing.handlers import handles
-from hapdsl.importing.on_numbers import fresh, reduced, scaled, shifted
+from hapdsl.importing.on_numbers import fresh, reduced, scaled
 from hapdsl.importing.values import Layout, Value
 from hapdsl.theory.dtypes import FLOATS
 
@@ -74,11 +74,11 @@ def _rows(b: Builder, z: Value, label: Value) -> tuple[Value, Value, Dim]:
 
 def _ignoring(label: Value, ignore: int) -> bool:
     """May labels be ignored? Those of a batch of single rows only where the module says which."""
-    return ignore >= 0 or len(label.stored) > 1
+    return ignore != IGNORED or len(label.stored) > 1
 
 
 def _plain(b: Builder, z: Value, label: Value, ignore: int) -> Value:
-    if ignore >= 0:
+    if ignore != IGNORED:
         hidden = b.emit("eq", [label], label.dims, label.stored, "bool", inner=True, value=ignore)
         label = b.emit("masked_fill", [label, hidden], label.dims, label.stored, value=IGNORED)
     operands = [z, label]
@@ -156,13 +156,14 @@ def _of_shares(b: Builder, z: Value, target: Value, weight: Value | None, reduct
     dims = tuple(d for k, d in enumerate(z.dims) if k != which)
     z = b.last(b.fits(z, tuple(d for d in z.stored if d)), [classes])
     target = b.fits(target, z.stored)
-    if smoothing:
-        target = shifted(b, scaled(b, target, 1 - smoothing), smoothing / size(classes))
     p = b.emit("log_softmax", [z], z.stored, z.stored)
     if weight is not None:
         b.tie(classes, weight.dims[0])
         p = b.fits(b.pointwise("mul", [p, b.logical(fresh(weight))]), z.stored)
     found = b.pointwise("mul", [replace(target, dims=z.stored), p])
     rows = b.emit("sum", [found], dims, z.stored[:-1], inner=True, dims=len(z.stored) - 1)
+    if smoothing:
+        evenly = b.emit("mean", [p], dims, z.stored[:-1], dims=len(z.stored) - 1)
+        rows = b.pointwise("add", [scaled(b, rows, 1 - smoothing), scaled(b, evenly, smoothing)])
     rows = b.emit("neg", [rows], dims, rows.stored)
     return rows if reduction == 0 else reduced(b, "mean" if reduction == 1 else "sum", rows, None, False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +13,13 @@ from hapdsl.importing.atoms import leaves, root, size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
+from hapdsl.importing.lengths import Length
 from hapdsl.importing.on_layout import as_value, slice_
 from hapdsl.importing.on_matrices import embedding
-from hapdsl.importing.on_numbers import fresh
-from hapdsl.importing.values import Dim, Value, flat, resolved
+from hapdsl.importing.on_numbers import Operand, fresh
+from hapdsl.importing.values import Dim, Extent, Value, flat, resolved
 from hapdsl.theory.dtypes import FLOATS
 
-Operand = Any  # Value or Constant
 ONE_BY_ONE = "index one dim at a time, or gather along one dim"
 
 
@@ -29,6 +29,8 @@ def index(b: Builder, node: Node, x: Operand, where: Sequence[Any]) -> Value:
     by a tensor, others by all their positions: what stands there."""
     x = fresh(as_value(b, x))
     given = {d: p for d, p in enumerate(where) if p is not None}
+    for positions in given.values():
+        _no_mask(b, positions)
     if len(given) == 1:
         ((d, positions),) = given.items()
         if isinstance(positions, Constant) and (run := _run(positions)) is not None:
@@ -37,32 +39,59 @@ def index(b: Builder, node: Node, x: Operand, where: Sequence[Any]) -> Value:
         if d == 0 and len(x.dims) > 1:
             return rows_of(b, node, x, positions)
     rank = max(len(_shape(p)) for p in given.values())
-    along: list[Dim] = [()] * rank  # the dims of all indices, broadcast
     free = [d for d, p in given.items() if not _counts(p, x.dims[d])]
     if len(free) > 1:
         raise b.refuse("indexing of several dims by tensors at once", ONE_BY_ONE)
-    taken = given[free[0]] if free else None
+    taken = _numbers(b, given[free[0]], x.dims[free[0]]) if free else None
+    own: list[Dim] = [()] * rank  # the dims of the index that counts no dim, broadcast
     if taken is not None:
-        taken = _numbers(b, taken, x.dims[free[0]])
-        along[rank - len(taken.dims) :] = taken.dims
+        own[rank - len(taken.dims) :] = taken.dims
+    counted: dict[int, int] = {}  # which dim of x is counted along one of all indices, broadcast
     for d, p in given.items():
         if d not in free and leaves(x.dims[d]):
             place = p.positions()[1] - len(p.shape) + rank
-            if leaves(along[place]):
-                b.tie(along[place], x.dims[d])
-            along[place] = leaves(x.dims[d])
-    x, along = fresh(x), list(resolved(along))
+            if place in counted:
+                raise b.refuse("a diagonal, two dims counted by one index,", "take one element of each row by gather")
+            counted[place] = d
+            if leaves(own[place]):
+                b.tie(x.dims[d], own[place])
+    x = fresh(x)
+    shared = {id(a) for d in counted.values() for a in x.dims[d]}
+    along = [x.dims[counted[k]] if k in counted else () for k in range(rank)]
+    found = x
+    if taken is not None:
+        taken = _read_along(b, fresh(taken), along[rank - len(taken.dims) :], shared)
+        found, atoms = looked_up(b, x, free[0], taken, shared)
+        own[rank - len(taken.dims) :] = _with_names(taken.dims, atoms, shared)
+        along = [dim or leaves(o) for dim, o in zip(along, own, strict=True)]
+    along = [dim or _repeated(b, k - rank, given.values()) for k, dim in enumerate(along)]
     # as numpy has it: where the indexed dims stand, or in front if these are apart
     first, last = min(given), max(given)
     at = first if len(given) == last - first + 1 else 0
     rest = [leaves(dim) for d, dim in enumerate(x.dims) if d not in given]
-    if taken is None:
-        return replace(x, dims=(*rest[:at], *along, *rest[at:]))
-    shared = {id(a) for d in given if d not in free for a in x.dims[d]}
-    found, own = looked_up(b, x, free[0], fresh(taken), shared)
-    names = iter(own)
-    along = [tuple(a if id(a) in shared else next(names) for a in dim) for dim in along]
     return replace(found, dims=(*rest[:at], *along, *rest[at:]))
+
+
+def _read_along(b: Builder, index: Value, along: Sequence[Dim], shared: set[int]) -> Value:
+    """An index with the dims of x where it is read along these (a square's rows and columns are two dims of one extent); what else it has
+    are dims of its own."""
+    dims = [
+        dim if dim and own else tuple(b.second(a, "own") if id(a) in shared else a for a in own)
+        for own, dim in zip(resolved(index.dims), along, strict=True)
+    ]
+    return b.renamed(index, dims)
+
+
+def _with_names(dims: Sequence[Dim], atoms: Dim, shared: set[int]) -> list[Dim]:
+    """Dims of an index as they are in the result, where its own atoms may be others."""
+    names = iter(atoms)
+    return [tuple(a if id(a) in shared else next(names) for a in dim) for dim in dims]
+
+
+def _repeated(b: Builder, place: int, indices: Iterable[Operand]) -> Dim:
+    """A dim that only indices of a dim of 1 have: its one element again and again."""
+    sizes = [shape[place] for p in indices if len(shape := _shape(p)) >= -place]
+    return b.new_dim(("repeated", place), max(sizes, default=1)) if max(sizes, default=1) > 1 else ()
 
 
 def _shape(positions: Operand) -> tuple[int, ...]:
@@ -87,13 +116,18 @@ def _run(positions: Constant) -> tuple[int, int | None] | None:
     return numbers[0], numbers[-1] + 1 or None
 
 
-def _checked(b: Builder, positions: Operand, dim: Dim) -> None:
-    """An index is whole numbers, counted from 0. Raises HapError HAP877."""
-    if isinstance(positions, Constant) and bool((positions.tensor < 0).any()):
-        raise b.refuse("indexing by negative numbers in a tensor", f"count from the start: {size(dim)} more")
+def _no_mask(b: Builder, positions: Operand) -> None:
+    """An index is whole numbers. Raises HapError HAP877."""
     dtype = positions.dtype if isinstance(positions, Value) else b.dtype(positions.node.meta["val"])
     if dtype in FLOATS or dtype == "bool":
         raise b.refuse("indexing by a mask", "choose by torch.where, or multiply by the mask")
+
+
+def _checked(b: Builder, positions: Operand, dim: Dim) -> None:
+    """An index is counted from 0. Raises HapError HAP877."""
+    _no_mask(b, positions)
+    if isinstance(positions, Constant) and bool((positions.tensor < 0).any()):
+        raise b.refuse("indexing by negative numbers in a tensor", f"count from the start: {size(dim)} more")
 
 
 def _numbers(b: Builder, positions: Operand, dim: Dim) -> Value:
@@ -177,9 +211,14 @@ def gather(b: Builder, node: Node, x: Operand, index: Operand, d: Any = None, **
         elif k != d and leaves(own) and "gather" in str(node.target):
             raise b.refuse("gather from a part of the rows", "slice the tensor to the rows first")
     x, index = fresh(x), fresh(index)
-    found, own_atoms = looked_up(b, x, d, index, {id(a) for dim in resolved(shared) for a in dim})
-    dims = [leaves(own) or leaves(other) for own, other in zip(x.dims, index.dims, strict=True)]
-    dims[d] = own_atoms if leaves(index.dims[d]) else ()
+    ids = {id(a) for dim in resolved(shared) for a in dim}
+    along = [
+        own if k != d and leaves(other) else () for k, (own, other) in enumerate(zip(x.dims, index.dims, strict=True))
+    ]
+    index = _read_along(b, index, along, ids)
+    found, atoms = looked_up(b, x, d, index, ids)
+    names = _with_names(index.dims, atoms, ids)
+    dims = [dim if k == d else dim or own for k, (dim, own) in enumerate(zip(names, x.dims, strict=True))]
     return replace(found, dims=tuple(dims))
 
 
@@ -188,4 +227,6 @@ def one_hot(b: Builder, node: Node, x: Value, count: int = -1) -> Value:
     """1 at the number, 0 elsewhere."""
     x = fresh(x)
     made = b.new_dim("classes", int(node.meta["val"].shape[-1]))
-    return b.emit("one_hot", [x], (*x.dims, made), (*x.stored, made), "i64", classes=size(made))
+    if isinstance(count, Length) and count.row is not None:
+        b.measure(made, [(count.row[0],)], count.row[1])
+    return b.emit("one_hot", [x], (*x.dims, made), (*x.stored, made), "i64", classes=Extent(made))

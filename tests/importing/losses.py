@@ -56,3 +56,26 @@ class OfYesAndNo(Base):
         return (
             found + F.mse_loss(z, target, reduction="none").mean() + F.smooth_l1_loss(z, target, reduction="none").sum()
         )
+
+
+class LeavesOut(Base):
+    """Of labels -1 don't count."""
+
+    def forward(self, x: Tensor, label: Tensor) -> Tensor:
+        z = self.fc(x)
+        found = F.cross_entropy(z, label, ignore_index=-1) + F.nll_loss(z.log_softmax(-1), label, ignore_index=-1)
+        found = found + F.cross_entropy(z, label, ignore_index=-1, label_smoothing=0.1)
+        return found + F.nll_loss(z.sigmoid(), label, self.weights, ignore_index=-1, reduction="sum")
+
+
+class OfAsManyClasses(nn.Module):
+    """Classes whose number comes with the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 1)
+
+    def forward(self, x: Tensor, counts: Tensor) -> Tensor:
+        z = self.fc(x) * counts
+        one = F.one_hot(z.argmax(1), counts.shape[1])
+        return F.cross_entropy(z, counts.softmax(1), label_smoothing=0.1) + (one * z.sin()).sum()

@@ -32,3 +32,17 @@ def test_of_yes_and_no():
     batch = {"x": torch.randn(6, 8), "target": torch.rand(6, 4).round()}
     trip = beside_torch(losses.OfYesAndNo(), "x : f32[batch = 6, 8]; target : f32[batch, 4]", batch, lr=1e-3)
     assert trip.imported.tables["weights"].shape == (4,)  # not once for each sample
+
+
+def test_labels_that_another_number_leaves_out():
+    """nanoGPT's ignore_index = -1."""
+    torch.manual_seed(4)
+    batch = {"x": torch.randn(6, 8), "label": torch.tensor([1, -1, 3, 0, -1, 2])}
+    beside_torch(losses.LeavesOut(), "x : f32[batch = 6, 8]; label : i64[batch]", batch, distributed=False)
+
+
+def test_classes_that_are_a_named_dim():
+    torch.manual_seed(5)
+    module, example = losses.OfAsManyClasses(), "x : f32[batch = 6, 8]; counts : f32[batch, k = 3]"
+    batch = {"x": torch.randn(4, 8), "counts": torch.randn(4, 5)}
+    beside_torch(module, example, batch, settings={"batch": 4, "k": 5}, distributed=False)
