@@ -224,9 +224,9 @@ class _Elaborator:
         bound = bind_call(decl, call, scope.is_tensor)
         inputs = [(o, self.tensor(e, scope)) for o, e in bound.operands]
         attributes = {n: scope.number(e).value for n, e in bound.attributes.items()}
-        if instead := decl.training if self.training else decl.evaluation:
+        if always := decl.training if self.training else decl.evaluation:
             when = "in training" if self.training else "in evaluation"
-            return self.replaced(decl, instead, when, inputs, attributes, scope, call.span, paths)
+            return self.replaced(decl, always, when, inputs, attributes, scope, call.span, paths)
         given = with_defaults(decl, [o for o, _ in inputs], attributes, where) if decl.without else {}
         for attribute, instead in decl.without.items():
             if given.get(attribute) == 0:

@@ -111,7 +111,7 @@ def _body(op: nodes.Op) -> dict:
             case nodes.Evaluation(rules=rules):
                 said["evaluation"].extend(rules)
             case nodes.Without(attribute=attribute, rules=rules):
-                said["without"][attribute] = rules
+                said["without"][attribute] = (*said["without"].get(attribute, ()), *rules)
             case nodes.Torch(target=target):
                 said["torch"] = target
             case nodes.Dtype(output=output, value=value):

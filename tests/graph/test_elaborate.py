@@ -401,3 +401,17 @@ def test_dropout_of_nothing_is_no_call() -> None:
     ]:
         graph = graph_of(text.format(call=call))
         assert sum(n.op.startswith("drop") for n in graph.nodes) == calls, call
+
+
+def test_what_stands_where_an_attribute_is_0_may_be_said_in_several_lines() -> None:
+    text = """op halves(x[*i], attr p = 0.5) -> a[*i], b[*i] {
+        flops i
+        without p : a = x
+        without p : b = neg(x)
+        torch "torch.frexp"
+    }
+    model m() { input x : f32[3]
+        a, b = halves(x, p = 0)
+        y = add(a, b)
+        output y }"""
+    assert calls(graph_of(text, train=False)) == ["b = neg(x)", "y = add(x, b)"]
