@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hapdsl.commands.options import to_file
+from hapdsl.commands.options import to_file, to_folder
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import table
@@ -112,7 +112,7 @@ def export(out: Output, folder: str, output: str, state: bool, like: str | None)
     "-o",
     "--output",
     required=True,
-    callback=to_file,
+    callback=to_folder,
     metavar="DIR",
     help="The folder to write the checkpoint to, as step 0.",
 )

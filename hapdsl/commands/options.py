@@ -15,9 +15,18 @@ def to_stdout(context: click.Context, parameter: click.Parameter, value: str | N
 
 def to_file(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """What `-o` names, where it has to be a file."""
+    return _named("file", context, parameter, value)
+
+
+def to_folder(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """What `-o` names, where it has to be a folder."""
+    return _named("folder", context, parameter, value)
+
+
+def _named(what: str, context: click.Context, parameter: click.Parameter, value: str) -> str:
     if value in ("-", ""):
-        wrong = "this doesn't go to stdout" if value else "an empty name is no file's"
-        raise click.BadParameter(f"{wrong}: name a file.", context, parameter)
+        wrong = "this doesn't go to stdout" if value else f"an empty name is no {what}'s"
+        raise click.BadParameter(f"{wrong}: name a {what}.", context, parameter)
     return value
 
 

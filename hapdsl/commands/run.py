@@ -106,7 +106,7 @@ def command(
             "reference": reference,
             "how": how,
             "told": tell,
-            "noted": out.say if first() else None,
+            "noted": (lambda said: out.say(f"note: {said}")) if first() else None,
             "allow": frozenset(allow),
             "collect": False,
             "timeout_s": wished.timeout_s,

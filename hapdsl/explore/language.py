@@ -201,7 +201,7 @@ class Language:
         """Is the finding gone after an edit, and nothing wrong that was right before? In a repeat, or within a statement of several lines, a
         line put above may not be what is needed."""
         document = self.documents[path]
-        if any((f.message, f.line < finding.line) == (finding.message, True) for f in document.findings):
+        if any(f.message == finding.message and f.line < finding.line for f in document.findings):
             return False  # it is missing further up already
         after = self._analysis(path, apply(document.text, [edit]), -1)
         known = {(f.code, f.message) for f in document.findings if f is not finding}

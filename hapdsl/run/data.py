@@ -210,11 +210,11 @@ def remark(feed: Feed, what: str, steps: range, trains: bool) -> str | None:
     times, more = divmod(size, count)
     if count < size:
         often = f"{times} or {times + 1} times" if more else f"{times} times"
-        return f"note: {what} has {count} samples, fewer than a batch of {size}: every batch has each of them {often}"
+        return f"{what} has {count} samples, fewer than a batch of {size}: every batch has each of them {often}"
     taken = len(steps) * size
     if not trains and taken > count and taken % count:
         whole = math.lcm(size, count) // size
-        return f"note: {taken} samples are taken of the {count} in {what}, so some count more often than others; --steps {whole} counts all alike"
+        return f"{taken} samples are taken of the {count} in {what}, so some count more often than others; --steps {whole} counts all alike"
     return None
 
 

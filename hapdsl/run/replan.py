@@ -91,6 +91,7 @@ def train_on(
             if steps(saving.folder):  # `train` has seen to it that they are this run's
                 start = find(saving.folder)
             done = _smaller(run, stop, saving.folder, start)
+            wishes["noted"] = None  # the data is what it was
             run.replans.append(done)
             if notify is not None:
                 notify(done)

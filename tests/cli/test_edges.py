@@ -74,6 +74,10 @@ def test_a_plan_goes_through_pipes(
     (tmp_path / "plan.hap").write_text(said.out)
     for name in ("-", ""):
         assert main(["draw", "plan.hap", "-o", name]) == 2 and "name a file" in capsys.readouterr().err
+        assert main(["checkpoint", "import", "w.safetensors", "plan.hap", "-o", name]) == 2
+        assert "name a folder" in capsys.readouterr().err
+    for words in (["-"], ["plan.hap", "--cluster", "-"]):
+        assert main(["explore", *words]) == 2 and "HAP850" in capsys.readouterr().err
 
 
 def test_a_link_that_leads_nowhere_is_named_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

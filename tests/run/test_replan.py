@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from hapdsl.cli import main
-from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.lang.resources import programs_folder
+from hapdsl.run import replan
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.heartbeat import Lost
 from hapdsl.run.replan import Survivor, train_on
@@ -119,6 +120,24 @@ def test_until_none_is_left(tmp_path):
     with pytest.raises(HapError) as stop:
         train_on(alone, None, Saving(tmp_path / "d", 2), steps=30)
     assert [d.code for d in stop.value.diagnostics] == ["HAP761"]
+
+
+def test_what_is_remarkable_about_the_data_is_said_once(tmp_path, monkeypatch):
+    """The data is the same after a loss."""
+    bench = Workbench(tmp_path / "trio.hap", text(TRIO, "[32, 16, 16]"))
+    run = Survivor(bench, bench.program(), bench.proven(bench.program()).program)
+    heard = []
+
+    def lossy(*_, noted, **__):
+        if noted is not None:
+            noted("few samples")
+        if len(run.replans) < 2:
+            raise Lost(0, Diagnostic("HAP720", "gone"))
+
+    monkeypatch.setattr(replan, "train", lossy)
+    monkeypatch.setattr(replan, "_smaller", lambda *_: "replanned")
+    assert train_on(run, None, Saving(tmp_path / "c", 2), noted=heard.append) is None
+    assert heard == ["few samples"] and run.replans == ["replanned"] * 2
 
 
 def test_other_failures_are_not_answered_with_a_plan(tmp_path):

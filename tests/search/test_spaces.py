@@ -59,4 +59,4 @@ def test_while_baselines_are_looked_for_only_the_best_shares_keep_tables(monkeyp
     plan(graph, made)
     [(count, with_tables, best)] = kept
     assert best is not None and count > 1
-    assert with_tables <= {shares_key(best.shares)}
+    assert with_tables == {shares_key(best.shares)}
