@@ -141,6 +141,7 @@ class Builder(Layouts):
     def constant(self, node: Node) -> Constant:
         shape = tuple(node.meta["val"].shape) if isinstance(node.meta.get("val"), torch.Tensor) else ()
         dims = tuple((self.atom((node.name, "constant", d), n),) for d, n in enumerate(shape))
+        self.measured_by(node, dims)
         return Constant(self.constants, node, resolved(dims))
 
     def constant_name(self, node: Node) -> str:

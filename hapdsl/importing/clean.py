@@ -50,7 +50,7 @@ def clean(graph: Graph) -> None:
                 node.replace_all_uses_with(made)
                 break
     for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and not node.users and not _changes(node):
+        if node.op == "call_function" and not node.users and not changes(node):
             graph.erase_node(node)
 
 
@@ -78,7 +78,8 @@ class Composite:
         raise NotImplementedError(f"{self} is translated, not run")
 
 
-def _changes(node: Node) -> bool:
+def changes(node: Node) -> bool:
+    """Does a node change its operand in place?"""
     name = str(node.target).split(".")
     return len(name) > 2 and name[1].endswith("_") and not name[1].endswith("__")
 

@@ -97,6 +97,12 @@ class Layouts:
         if len(dim) == 1 and size(dim) == sum(size(r) for r in rows) + plus:
             self.measured[dim[0]] = (list(rows), plus)
 
+    def measured_by(self, node: Node, dims: Sequence[Dim]) -> None:
+        """Note the lengths of a node's dims that another export has shown (`lengths.find`)."""
+        for d, (atom, plus) in node.meta.get("lengths", {}).items():
+            if leaves(dims[d]) != (atom,):
+                self.measure(dims[d], [(atom,)], plus)
+
     def second(self, atom: Atom, use: str = "") -> Atom:
         """Another index over the same extent, for the operator at hand."""
         assert self.here is not None

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from hapdsl.importing.atoms import Atom
+from hapdsl.importing.clean import changes
 from hapdsl.importing.constants import Constants
 from hapdsl.importing.trace import Traced, origin
 from hapdsl.lang.diagnostics import HapError
@@ -40,6 +41,15 @@ SHAPES = {
         "chunk.default", "unsafe_chunk.default", "as_strided.default",
     )
 }  # fmt: skip
+# What a handler makes a dim of that no other tensor has: its length is noted beside the node (`Layouts.measured_by`).
+MADE = {
+    f"aten.{name}"
+    for name in (
+        "expand.default", "broadcast_to.default", "zeros.default", "ones.default", "full.default", "empty.memory_format",
+        "new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default",
+    )
+}  # fmt: skip
+NOTED = "lengths"  # the key of that among a node's meta
 BEYOND = 2**62  # an end of a slice that stands for the end of the dim
 KNOWN = tuple(f * p for p in (math.pi, math.sqrt(2 / math.pi), math.log(2), math.e) for f in (1, -1))  # no lengths
 Retrace = Callable[[dict[str, int]], Traced]
@@ -89,7 +99,7 @@ def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[
     sizes = {n: a.size for n, a in symbols.items()}
     numbers = [(node, place) for node in _read(traced) for place, _ in _numbers(node)]
     candidates = [(node, place) for node, place in numbers if _is_candidate(node, place, list(sizes.values()))]
-    if not candidates or not sizes:
+    if not sizes or not (candidates or any(_is_made(node, list(sizes.values())) for node in traced.graph.nodes)):
         return []
     tried = [dict(zip(sizes, itertools.chain(PRIMES, itertools.repeat(1)), strict=False))]
     tried += [{n: 2} for n in sizes] if len(sizes) > 1 else []
@@ -99,6 +109,9 @@ def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[
         if other is not None:
             moved = {n: f for n, f in factors.items() if f > 1}
             break
+    for node in traced.graph.nodes:
+        if other is not None and str(node.target) in MADE:
+            node.meta[NOTED] = _noted(node, other[node], symbols, moved)
     remarks = []
     still = {n: size for n, size in sizes.items() if n not in moved}
     for node, place in numbers:
@@ -108,6 +121,29 @@ def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[
         elif (node, place) in candidates:
             remarks.append(_may_be(node, place, still))
     return list(dict.fromkeys(said for said in remarks if said))
+
+
+def _is_made(node: Node, sizes: Sequence[int]) -> bool:
+    """Is a dim repeated as often as a named one is long, or a new tensor overwritten that is as long?"""
+    if str(node.target) not in MADE:
+        return False
+    shape, source = node.meta["val"].shape, node.args[0]
+    if str(node.target) in ("aten.expand.default", "aten.broadcast_to.default") and isinstance(source, Node):
+        held = source.meta["val"].shape
+        held = (*[1] * (len(shape) - len(held)), *held)
+        return any(n in sizes and n > 1 and old == 1 for n, old in zip(shape, held, strict=True))
+    readers = [*node.users, *(u for view in node.users for u in view.users)]
+    return any(n in sizes for n in shape) and any(changes(u) for u in readers)
+
+
+def _noted(node: Node, other: Node, symbols: Mapping[str, Atom], factors: Mapping[str, int]) -> dict[int, Any]:
+    """The dims of a node that are as long as a named one and a number: the atom and the number."""
+    found: dict[int, Any] = {}
+    for d, (before, after) in enumerate(zip(node.meta["val"].shape, other.meta["val"].shape, strict=True)):
+        said = _said(int(before), int(after), symbols, factors) if before != after else None
+        if said is not None and said.row is not None:
+            found[d] = said.row
+    return found
 
 
 def _read(traced: Traced) -> Iterator[Node]:

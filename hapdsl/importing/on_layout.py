@@ -131,6 +131,7 @@ def expand(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     dims = tuple(
         leaves(d) or (b.new_dim(k, n) if n > 1 else ()) for k, (d, n) in enumerate(zip(own, shape, strict=True))
     )
+    b.measured_by(node, dims)
     return replace(x, dims=dims)
 
 
@@ -154,6 +155,8 @@ def repeat(b: Builder, node: Node, x: Value, counts: Sequence[int]) -> Value:
 @handles("aten.roll.default")
 def roll(b: Builder, node: Node, x: Value, shifts: Any, dims: Any = ()) -> Value:
     """The end of a dim in front of its start."""
+    if dims == ():
+        raise b.refuse("roll over all dims at once", "say along which dim")
     for by, d in zip(*((v,) if isinstance(v, int) else v for v in (shifts, dims)), strict=True):
         x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
         extent, back = size(x.dims[d]), by > 0

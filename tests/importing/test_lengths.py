@@ -156,10 +156,12 @@ def overwritten(y: Tensor) -> Tensor:
         z = torch.zeros_like(y)
         z[:, where] = value
         found = found + z.exp().mean()
-    return found
+    z = torch.zeros(y.shape)
+    z[:, -1] = y[:, 2]
+    return found + z.exp().mean() + y.mean().expand(y.shape[1]).tanh().sum()
 
 
-def test_what_is_overwritten_goes_with_the_length():
+def test_what_is_overwritten_or_repeated_goes_with_the_length():
     torch.manual_seed(1)
     module = Around(overwritten)
     found = import_module(module, EXAMPLE)
