@@ -58,9 +58,9 @@ def command(
     others = [f for f in files if not f.endswith(".json")]
     if len(others) != 1 or len(traces) > 1:
         raise click.UsageError("name one FILE, and at most one trace (.json) of a run of it")
-    for name_given, what in ((others[0], "FILE"), (cluster, "--cluster")):
+    for name_given, what in ((others[0], "the file"), (cluster, "--cluster")):
         if name_given == "-":
-            raise click.UsageError(f"{what} can't be stdin: the screen needs it; name a file")
+            raise click.UsageError(f"{what} can't be stdin, which the screen needs: name a file")
     file, trace = others[0], traces[0] if traces else None
     brings = (
         FACTORY.fullmatch(file) is not None and not file.partition(":")[0].endswith(".hap") and not Path(file).exists()
