@@ -176,6 +176,8 @@ class Builder(Layouts):
             if in_place:
                 self.replace(node, found)
             return found
+        except NoValue as problem:
+            raise self.refuse(f"buffer {problem}, which has no values on the meta device,") from None
         except TypeError as problem:
             if "positional argument" in str(problem) or "keyword argument" in str(problem):
                 raise self.refuse(f"{name} with these arguments") from None

@@ -97,9 +97,11 @@ def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[
     `retrace` exports the module with other lengths of the named dims. Cost: another export where a number may be a length, else nothing.
     """
     sizes = {n: a.size for n, a in symbols.items()}
-    numbers = [(node, place) for node in _read(traced) for place, _ in _numbers(node)]
-    candidates = [(node, place) for node, place in numbers if _is_candidate(node, place, list(sizes.values()))]
-    if not sizes or not (candidates or any(_is_made(node, list(sizes.values())) for node in traced.graph.nodes)):
+    constants = Constants(traced)
+    numbers = [(node, place) for node in _read(traced, constants) for place, _ in _numbers(node)]
+    candidates = {(node, place) for node, place in numbers if _is_candidate(node, place, list(sizes.values()))}
+    made = any(_is_made(node, list(sizes.values()), constants) for node in traced.graph.nodes)
+    if not sizes or not (candidates or made):
         return []
     tried = [dict(zip(sizes, itertools.chain(PRIMES, itertools.repeat(1)), strict=False))]
     tried += [{n: 2} for n in sizes] if len(sizes) > 1 else []
@@ -123,12 +125,14 @@ def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[
     return list(dict.fromkeys(said for said in remarks if said))
 
 
-def _is_made(node: Node, sizes: Sequence[int]) -> bool:
+def _is_made(node: Node, sizes: Sequence[int], constants: Constants) -> bool:
     """Is a dim repeated as often as a named one is long, or a new tensor overwritten that is as long?"""
     if str(node.target) not in MADE:
         return False
     shape, source = node.meta["val"].shape, node.args[0]
     if str(node.target) in ("aten.expand.default", "aten.broadcast_to.default") and isinstance(source, Node):
+        if constants.has(source):
+            return False
         held = source.meta["val"].shape
         held = (*[1] * (len(shape) - len(held)), *held)
         return any(n in sizes and n > 1 and old == 1 for n, old in zip(shape, held, strict=True))
@@ -146,9 +150,8 @@ def _noted(node: Node, other: Node, symbols: Mapping[str, Atom], factors: Mappin
     return found
 
 
-def _read(traced: Traced) -> Iterator[Node]:
+def _read(traced: Traced, constants: Constants) -> Iterator[Node]:
     """Operators that work on what a step brings or trains."""
-    constants = Constants(traced)
     for node in traced.graph.nodes:
         if node.op == "call_function" and not constants.has(node) and str(node.target) not in SHAPES:
             yield node
