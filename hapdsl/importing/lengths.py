@@ -99,8 +99,13 @@ def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[
     sizes = {n: a.size for n, a in symbols.items()}
     constants = Constants(traced)
     numbers = [(node, place) for node in _read(traced, constants) for place, _ in _numbers(node)]
-    candidates = {(node, place) for node, place in numbers if _is_candidate(node, place, list(sizes.values()))}
-    made = any(_is_made(node, list(sizes.values()), constants) for node in traced.graph.nodes)
+    lengths = list(sizes.values())
+    candidates = {
+        (node, place)
+        for node, place in numbers
+        if _is_candidate(node, place, lengths) and not (constants.has(node) and _at(node, place) == 0)
+    }
+    made = any(_is_made(node, lengths, constants) for node in traced.graph.nodes)
     if not sizes or not (candidates or made):
         return []
     tried = [dict(zip(sizes, itertools.chain(PRIMES, itertools.repeat(1)), strict=False))]
@@ -119,7 +124,8 @@ def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[
     for node, place in numbers:
         before = _at(node, place)
         if other is not None and before != _at(other[node], place):
-            remarks.append(_settle(node, place, other[node], symbols, moved))
+            sayable = {} if constants.has(node) else symbols
+            remarks.append(_settle(node, place, other[node], sayable, moved))
         elif (node, place) in candidates:
             remarks.append(_may_be(node, place, still))
     return list(dict.fromkeys(said for said in remarks if said))
@@ -151,9 +157,10 @@ def _noted(node: Node, other: Node, symbols: Mapping[str, Atom], factors: Mappin
 
 
 def _read(traced: Traced, constants: Constants) -> Iterator[Node]:
-    """Operators that work on what a step brings or trains."""
+    """Operators that work on what a step brings or trains; of constants (positions, masks) only the arithmetic."""
     for node in traced.graph.nodes:
-        if node.op == "call_function" and not constants.has(node) and str(node.target) not in SHAPES:
+        known = constants.has(node) and str(node.target) not in SCALARS
+        if node.op == "call_function" and not known and str(node.target) not in SHAPES:
             yield node
 
 
@@ -269,7 +276,7 @@ def _position(node: Node, before: int, after: int, extent: int, longer: int) -> 
 
 def _said(before: float, after: float, symbols: Mapping[str, Atom], factors: Mapping[str, int]) -> Length | None:
     """A product of lengths, a length and a number, or one over that. Of whole numbers only what is whole at all lengths: n // 2 isn't."""
-    names = list(factors)
+    names = [n for n in factors if n in symbols]
     whole = isinstance(before, int) and isinstance(after, int)
     if before and math.isfinite(after / before):
         exponents = (0, 1) if whole else (0, 1, -1, 0.5, -0.5)

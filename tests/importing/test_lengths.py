@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hapdsl.importing import weights
+from hapdsl.importing import convert, weights
 from hapdsl.importing.convert import Imported, import_module
+from hapdsl.importing.trace import trace
 from hapdsl.run.initial import initial
 from hapdsl.run.reference import Reference
 from tests.importing import indexed
-from tests.importing.helpers import bench_of
+from tests.importing.helpers import bench_of, refused
 
 EXAMPLE = "x : f32[batch = 6, seq = 7, 8]"
 
@@ -131,10 +132,11 @@ def test_each_number_that_can_not_be_said_is_remarked_on():
         lambda y: F.pad(y, (0, 0, 0, 30 - y.shape[1])),
         lambda y: y * y.roll(y.shape[1] // 2, 1),
         lambda y: y.sigmoid() ** (1 / y.shape[1]),
+        lambda y: y * (torch.ones(5) / (y.shape[1] + 2)),
     )
     found = import_module(Around(lambda y: sum(f(y).mean() for f in said)), EXAMPLE)
     numbers = [r.split()[0] for r in found.remarks]
-    assert numbers == ["1.94591", "7.5", "0.614788", "3", "0.311928", "23", "0.142857"]
+    assert numbers == ["1.94591", "7.5", "0.614788", "3", "0.311928", "23", "0.142857", "9"]
 
 
 def overwritten(y: Tensor) -> Tensor:
@@ -166,3 +168,27 @@ def test_what_is_overwritten_or_repeated_goes_with_the_length():
     module = Around(overwritten)
     found = import_module(module, EXAMPLE)
     torch.testing.assert_close(*answers(module, found, {"batch": 4, "seq": 12}, torch.randn(4, 12, 8)))
+
+
+def test_half_a_length_of_whole_numbers_is_no_fraction():
+    """7 // 2 at an even length is a whole number, at an odd one no half."""
+    even = "x : f32[batch = 6, seq = 8, 8]"
+    (said,) = import_module(Around(lambda y: (y * (y.shape[1] // 2)).mean()), even).remarks
+    assert said.startswith("4 (")
+    torch.manual_seed(1)
+    module = Around(lambda y: (y * (y.shape[1] / 2)).tanh().mean())
+    found = import_module(module, even)
+    assert found.remarks == []
+    torch.testing.assert_close(*answers(module, found, {"batch": 4, "seq": 11}, torch.randn(4, 11, 8)))
+
+
+def test_one_named_dim_that_can_not_be_longer_is_tried_once(monkeypatch):
+    sizes: list[int] = []
+    monkeypatch.setattr(convert, "trace", lambda m, a, *rest: sizes.append(a["x"].shape[1]) or trace(m, a, *rest))
+    import_module(Table(), "x : f32[6, seq = 7, 8]")
+    assert sizes == [7, 14]
+
+
+def test_nothing_is_divided_by_a_length_that_is_0_here():
+    found = refused(lambda: import_module(Around(lambda y: (y / (y.shape[1] - 7)).mean()), EXAMPLE))
+    assert found.code == "HAP877" and "division by 0" in found.message
