@@ -31,14 +31,15 @@ SCALARS = {
 }
 PARTS = {"aten.slice.Tensor": (2, 3), "aten.select.int": (2,)}  # which arguments are positions along dim `args[1]`
 SPLITS = ("aten.split_with_sizes.default", "aten.split.sizes")
+EQUAL = ("aten.split.Tensor", "aten.chunk.default", "aten.unsafe_chunk.default")  # their number says how many parts
 REST = -1  # of the lengths of a split: what the others leave
 # Shapes that a handler reads from the dims themselves.
 SHAPES = {
     f"aten.{name}"
     for name in (
         "view.default", "reshape.default", "_unsafe_view.default", "unflatten.int", "expand.default", "broadcast_to.default",
-        "repeat.default", "new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default", "split.Tensor",
-        "chunk.default", "unsafe_chunk.default", "as_strided.default",
+        "repeat.default", "new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default",
+        "unsafe_chunk.default", "as_strided.default",
     )
 }  # fmt: skip
 # What a handler makes a dim of that no other tensor has: its length is noted beside the node (`Layouts.measured_by`).
@@ -123,7 +124,10 @@ def find(traced: Traced, symbols: Mapping[str, Atom], retrace: Retrace) -> list[
     still = {n: size for n, size in sizes.items() if n not in moved}
     for node, place in numbers:
         before = _at(node, place)
-        if other is not None and before != _at(other[node], place):
+        if str(node.target) in EQUAL and place == ("args", 1):
+            if (node, place) in candidates:
+                remarks.append(_parted(node, other[node] if other is not None else None, still))
+        elif other is not None and before != _at(other[node], place):
             sayable = {} if constants.has(node) else symbols
             remarks.append(_settle(node, place, other[node], sayable, moved))
         elif (node, place) in candidates:
@@ -205,6 +209,9 @@ def _is_candidate(node: Node, place: Place, sizes: Sequence[int]) -> bool:
         return False
     if name in PARTS:
         return place[1] in PARTS[name] and x != 0
+    if name in EQUAL and place == ("args", 1):
+        total = sum(_lengths(node))
+        return any(n > 1 and total % n == 0 for n in sizes)
     if name in (*SPLITS, "aten.pad.default", "aten.constant_pad_nd.default", "aten.roll.default"):
         return len(place) > 2 and x != 0
     return (arithmetic and isinstance(x, int) and (abs(x) > 2 or x == 0)) or _near(x, sizes)
@@ -263,6 +270,22 @@ def _settle(node: Node, place: Place, other: Node, symbols: Mapping[str, Atom], 
         f"{before:g} {_where(node)} was worked out from the length of a dim, in a way that this text can't say: "
         "with other lengths it is wrong"
     )
+
+
+def _parted(node: Node, other: Node | None, still: Mapping[str, int]) -> str:
+    """Of a dim cut in parts: they go with its length if they are alike, and as many. `still` are dims that no other export made longer."""
+    lengths = _lengths(node)
+    longer = [] if sum(lengths) in still.values() else _lengths(other) if other is not None else lengths
+    alike = len(lengths) == len(longer) and len(set(lengths)) == len(set(longer)) == 1
+    if alike or lengths == longer:
+        return ""
+    return f"the lengths {lengths} of parts {_where(node)} are those of this example: those of a longer dim would be others"
+
+
+def _lengths(node: Node) -> list[int]:
+    """How long the parts of a dim are."""
+    d = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim", 0)
+    return [int(part.shape[d]) for part in node.meta["val"]]
 
 
 def _position(node: Node, before: int, after: int, extent: int, longer: int) -> int | None:

@@ -38,6 +38,7 @@ def pad(
         if not before and not after:
             continue
         made = b.new_dim(("padded", k), size(x.dims[d]) + before + after)
+        b.measure(made, [x.dims[d]], before + after)
         dims = (*x.dims[:d], made, *x.dims[d + 1 :])
         if mode == "constant":
             x = b.emit("pad", [x], dims, dims, dim=d, before=before, after=after, value=fill)

@@ -111,6 +111,7 @@ def rows(y: Tensor) -> Tensor:
     first, last = y.split([seq - 1, 1], 1)
     found = found + first.tanh().mean() + (last**2).mean() + y.narrow(1, seq - 1, 1).sin().mean()
     found = found + (torch.cat([y[:, :2].cos(), y], 1)[:, -seq:] * y).mean() + (y * y.roll(seq - 1, 1)).mean()
+    found = found + sum(part.sin().mean() for part in F.pad(y, (0, 0, 1, 2))[:, :-1].split([2, seq], 1))
     return found + y.narrow(1, 2, seq - 2).exp().mean()
 
 
@@ -136,6 +137,9 @@ def test_each_number_that_can_not_be_said_is_remarked_on():
     )
     found = import_module(Around(lambda y: sum(f(y).mean() for f in said)), EXAMPLE)
     numbers = [r.split()[0] for r in found.remarks]
+    for cut in (lambda y: y.chunk(2, 1)[0].sin(), lambda y: y.split(3, 1)[1].sin()):
+        (remark,) = import_module(Around(lambda y, cut=cut: cut(y).mean()), EXAMPLE).remarks
+        assert "those of a longer dim would be others" in remark
     assert numbers == ["1.94591", "7.5", "0.614788", "3", "0.311928", "23", "0.142857", "9"]
 
 
