@@ -186,11 +186,16 @@ def test_half_a_length_of_whole_numbers_is_no_fraction():
     torch.testing.assert_close(*answers(module, found, {"batch": 4, "seq": 11}, torch.randn(4, 11, 8)))
 
 
-def test_one_named_dim_that_can_not_be_longer_is_tried_once(monkeypatch):
-    sizes: list[int] = []
-    monkeypatch.setattr(convert, "trace", lambda m, a, *rest: sizes.append(a["x"].shape[1]) or trace(m, a, *rest))
+def test_one_named_dim_that_can_not_be_longer_is_tried_once_and_without_memory(monkeypatch):
+    made: list[tuple[int, bool]] = []
+
+    def seen(module, arguments, *rest):
+        made.append((arguments["x"].shape[1], arguments["x"].is_meta))
+        return trace(module, arguments, *rest)
+
+    monkeypatch.setattr(convert, "trace", seen)
     import_module(Table(), "x : f32[6, seq = 7, 8]")
-    assert sizes == [7, 14]
+    assert made == [(7, True), (14, True)]  # without memory
 
 
 def test_nothing_is_divided_by_a_length_that_is_0_here():
