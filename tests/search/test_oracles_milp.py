@@ -110,8 +110,8 @@ LAYERS = {
     **dict.fromkeys(FLAT, (None,)),
 }
 # Left out: resnet, whose 1,627 calls take HiGHS minutes, and mixtral, whose one layer has tables of 3e7 cells.
-# Seeds of random prices, 0 for the others: under those of 0, HiGHS takes most of a minute for accumulate.
-PRICES = {"accumulate": 1}
+# Seeds of random prices, 0 for the others: under those of 0, HiGHS takes up to a minute for these.
+PRICES = {"accumulate": 1, "bert": 2, "decoder": 2, "dlrm": 3}
 DEPTHS = [(m, n) for m in MODELS if m not in ("resnet", "mixtral") for n in LAYERS.get(m, (1,))]
 
 
