@@ -21,7 +21,7 @@ from hapdsl.theory.library import standard
 PASSES = frozenset(
     f"hapdsl.{name}"
     for name in (
-        "accumulate", "cast", "cast_like", "drop_path", "dropout", "max", "rearrange", "slice", "spread", "sum", "transpose",
+        "accumulate", "cast", "cast_like", "max", "rearrange", "slice", "spread", "sum", "transpose",
     )
 )  # fmt: skip
 

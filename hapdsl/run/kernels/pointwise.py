@@ -84,8 +84,6 @@ def cast_like(ctx: Context, g: Tensor, x: Tensor) -> Tensor:
 
 @kernel
 def dropout(ctx: Context, x: Tensor, *, p: float, seed: int, key: str) -> Tensor:
-    if p == 0:
-        return x
     if p >= 1:
         return torch.zeros_like(x)
     keep = kept(ctx.linear_index(0, x.device), f"{ctx.seed}/{seed}/{ctx.step}/{key}", p)
@@ -94,8 +92,6 @@ def dropout(ctx: Context, x: Tensor, *, p: float, seed: int, key: str) -> Tensor
 
 @kernel
 def drop_path(ctx: Context, x: Tensor, *, p: float, seed: int, key: str) -> Tensor:
-    if p == 0:
-        return x
     if p >= 1:
         return torch.zeros_like(x)
     here = ctx.spans()[0]
