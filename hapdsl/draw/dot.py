@@ -15,7 +15,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.amounts import in_bytes, in_seconds
 from hapdsl.theory.placements import Placements, show
 
-FOLD_ABOVE = 250  # instructions
+FOLD_ABOVE = 100  # instructions: what fits on a screen, every load with a box of its own
 MOST_BOXES = 400
 COLOURS = {"R": "#e2e5ea", "P": "#fdcf9c"}
 SHARDED = ("#b9d7fb", "#b5ebc6", "#d9d0fb", "#a8ecf4", "#f9c9e2")
@@ -83,12 +83,8 @@ class Drawing:
             for place, value in enumerate(instruction.outputs):
                 together: object = (k,)
                 if not instruction.inputs:
-                    together = (
-                        instruction.op,
-                        instruction.section,
-                        tuple(readers.get((k, place), (-k,))),
-                        value.placement,
-                    )
+                    read_by = tuple(readers.get((k, place), (-k,)))
+                    together = (instruction.op, instruction.section, read_by, value.placement)
                 n = loads.setdefault(together, len(self.items))
                 if n == len(self.items):
                     self.items.append(_Item(number, instruction, (value,)))
@@ -101,9 +97,7 @@ class Drawing:
 
     def picture(self) -> Picture:
         large = len(self.program.instructions) > FOLD_ABOVE
-        folded = (
-            fold(self.keys, [self.content(i) for i in self.items], self.reads) if large else unfolded(len(self.items))
-        )
+        folded = self.folded() if large else unfolded(len(self.items))
         read = {r for reads in self.reads for r in reads} if large else set()
         inside = {k for k in read if not self.items[k].instruction.inputs}  # loads that are rows of their readers
         drawn = [k for k in range(len(self.items)) if folded.shown[k] == k and k not in inside][:MOST_BOXES]
@@ -139,6 +133,38 @@ class Drawing:
                 *([ROWS] if any(b.rows for b in boxes) else []),
             ),
         )
+
+    def folded(self) -> Folded:
+        """The turns that are drawn; what converts between turns leaves its frame where that makes more of them equal."""
+        contents = [self.content(i) for i in self.items]
+        found = fold(self.keys, contents, self.reads)
+        between = self.between_turns(found)
+        keys = [(section, () if k in between else turn) for k, (section, turn) in enumerate(self.keys)]
+        freed = fold(keys, contents, self.reads)
+        if len(set(freed.shown)) < len(set(found.shown)):
+            self.keys = keys
+            return freed
+        return found
+
+    def between_turns(self, folded: Folded) -> set[int]:
+        """Conversions that nothing computed in their own turn reads, in repeats of which more than one turn would be drawn."""
+        frames: dict[tuple[str, str], set[Turn]] = {}
+        for k in folded.shown:
+            section, turn = self.keys[k]
+            if turn:
+                frames.setdefault((section, _repeat(turn)), set()).add(turn)
+        leaves: set[int] = set()
+        stays: set[int] = set()
+        for k in reversed(range(len(self.items))):  # readers before what they read
+            section, turn = self.keys[k]
+            converts = (
+                turn and len(frames.get((section, _repeat(turn)), ())) > 1 and _converts(self.items[k].instruction)
+            )
+            if converts and k not in stays:
+                leaves.add(k)
+            else:
+                stays.update(r for r in self.reads[k] if self.keys[r] == self.keys[k])
+        return leaves
 
     def title(self) -> str:
         return (
@@ -197,11 +223,12 @@ class Drawing:
                     continue
                 if self.keys[source][0] != self.keys[target][0]:
                     continue  # see stand_ins
-                # Of folded turns' items only what is handed on counts: to the next turn, or out of the repeat.
+                # Of folded turns' items only what is handed on counts: to the next turn (by a conversion, it may be), or out of the repeat.
                 same = self.keys[source] == self.keys[target]
-                if k != target and not (same and self.keys[k] != self.keys[r]):
-                    continue
                 back = same and self.keys[k] != self.keys[r]
+                back = back or (k != target and box_of[source] > box_of[target])
+                if k != target and not back:
+                    continue
                 pair = (box_of[source], box_of[target])
                 strong = self.items[source].instruction.is_collective or self.items[target].instruction.is_collective
                 edge = Edge(*pair, "next" if back else "", strong and not back, back)
@@ -263,23 +290,23 @@ class Drawing:
         group = _group((section, turn))
         seconds = self.seconds(item)
         names = self.names(item, turn)
-        if i.is_collective or (i.node is None and i.inputs):
+        times = f"  ×{alike}" if alike > 1 else ""
+        if _converts(i):
             moved = sum(self.graph.tensors[v.tensor].bytes for v in i.inputs)
             before, after = show(i.inputs[0].placement), show(i.outputs[0].placement)
             facts = (f"{before} → {after}", in_bytes(moved) + seconds) if i.is_collective else (f"{before} → {after}",)
             op = i.op if i.method in (None, "ring", "padded", "pairwise") else f"{i.op} ({i.method})"
-            op = f"{op}  ×{alike}" if alike > 1 else op
             colours: tuple[str, ...] = (_first(i.inputs[0].placement, i.axis), _first(i.outputs[0].placement, i.axis))
             shape = "hexagon" if i.is_collective else "cds"
-            return Box(op, (*names, *facts), colours, shape, float(moved) if i.is_collective else 0.0, group)
+            return Box(op + times, (*names, *facts), colours, shape, float(moved) if i.is_collective else 0.0, group)
         colours = self.colours(item.outputs[0])
         if not i.inputs:
             return Box(names[0], (*names[1:], i.op), colours, "ellipse", 0.0, group)
-        return Box(names[0], (*names[1:], i.op + seconds), colours, "box", 0.0, group)
+        return Box(names[0], (*names[1:], i.op + times + seconds), colours, "box", 0.0, group)
 
     def names(self, item: _Item, turn: Turn) -> tuple[str, ...]:
-        """The values of a box, a line each; of a conversion, whose placements stand elsewhere, the tensors."""
-        if item.instruction.node is None and item.instruction.inputs:
+        """The values of a box; of a conversion, whose placements stand elsewhere, the tensors."""
+        if _converts(item.instruction):
             return _few([self.name(v, turn).rpartition("@")[0] for v in item.outputs])
         return _few([self.name(v, turn) for v in item.outputs])
 
@@ -350,6 +377,16 @@ def _few(names: list[str]) -> tuple[str, ...]:
 def _group(key: Key) -> tuple[str, ...]:
     section, turn = key
     return (section, _path(turn)) if turn else (section,)
+
+
+def _converts(instruction: Instruction) -> bool:
+    """Collectives and local conversions: what makes another placement of what it reads."""
+    return instruction.node is None and bool(instruction.inputs)
+
+
+def _repeat(turn: Turn) -> str:
+    """The repeat of a turn, with the turns around it."""
+    return ".".join((*(f"{path}.{number}" for path, number in turn[:-1]), turn[-1][0]))
 
 
 def _path(turn: Turn) -> str:

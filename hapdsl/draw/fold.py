@@ -65,18 +65,24 @@ def fold(keys: Sequence[Key], contents: Sequence[Hashable], reads: Sequence[Iter
             for key in others:
                 for mine, its in zip(members[key], members[first], strict=True):
                     shown[mine] = its
-    return Folded(shown, times, last, _alike(keys, contents, reads, shown))
+    return Folded(shown, times, last, _alike(keys, contents, reads, shown, times))
 
 
 def _alike(
-    keys: Sequence[Key], contents: Sequence[Hashable], reads: Sequence[Iterable[int]], shown: list[int]
+    keys: Sequence[Key],
+    contents: Sequence[Hashable],
+    reads: Sequence[Iterable[int]],
+    shown: list[int],
+    times: Mapping[Key, int],
 ) -> dict[int, int]:
-    """Fold items outside of turns that read from folded turns and now look the same: buckets of gradients, mostly."""
+    """Fold items outside of turns that read from folded turns, or from such items, and now look the same: buckets of gradients, and what is sent between turns."""
     seen: dict[Hashable, int] = {}
     counts: dict[int, int] = {}
+    after: set[int] = set()
     for i, key in enumerate(keys):
-        if key[1] or all(shown[r] == r for r in reads[i]):
+        if key[1] or not any(r in after or keys[shown[r]] in times for r in reads[i]):
             continue
+        after.add(i)
         first = seen.setdefault((key, contents[i], tuple(sorted({shown[r] for r in reads[i]}))), i)
         shown[i] = first
         counts[first] = counts.get(first, 0) + 1

@@ -13,7 +13,7 @@ FONT = "Helvetica,Arial,sans-serif"
 INK, QUIET, LINE, MARK = "#1f2937", "#6b7280", "#9ca3af", "#c81e1e"
 # Above this many boxes dot's best splines take long, so lines are drawn straight.
 SPLINES_UP_TO = 250
-LARGE = 50  # boxes: whoever looks at all of them at once stands further away, and the title is twice as large
+LARGE = 50  # boxes: whoever looks at all of them at once stands further away, and title and legend are larger
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,16 @@ class Edge:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A frame around boxes; `quiet` ones have no border."""
+    """A frame around boxes; `quiet` ones have no border. The label stands at the top, or `below`, where no edge enters."""
 
     label: str
     quiet: bool = False
+    below: bool = False
 
 
 @dataclass
 class Picture:
-    """Boxes, edges, and the frames by the paths that boxes name. `legend` are (colour, word) and (shape, word)."""
+    """Boxes, edges, and the frames by the paths that boxes name. The legend explains `colours` and `shapes`, each with its words."""
 
     title: str
     notes: tuple[str, ...] = ()
@@ -89,7 +90,8 @@ def to_dot(picture: Picture) -> str:
     for edge in picture.edges:
         dot.edge(f"n{edge.source}", f"n{edge.target}", **_edge(edge))
     if picture.colours or picture.shapes:
-        dot.node("legend", _legend(picture), shape="plain", style="")
+        large = {"fontsize": "16"} if len(picture.boxes) > LARGE else {}
+        dot.node("legend", _legend(picture), shape="plain", style="", **large)
     return dot.source
 
 
@@ -108,6 +110,8 @@ def _cluster(dot: graphviz.Digraph, picture: Picture, path: tuple[str, ...]) -> 
                 label=f"<{_text(cluster.label)}>", labeljust="l", fontname=FONT, fontsize="12" if cluster.quiet else "11", fontcolor=QUIET,
                 style="rounded,filled", color="#e5e7eb" if cluster.quiet else LINE, fillcolor="#fbfbfc" if cluster.quiet else "#f3f4f6",
             )  # fmt: skip
+            if cluster.below:
+                frame.attr(labelloc="b")
             _cluster(frame, picture, sub)
 
 

@@ -28,9 +28,8 @@ def _picture(cluster: Machines) -> Picture:
     network = cluster.network
     if network is not None:
         boxes.append(Box("network", tuple(_link(network)), (NETWORK,)))
-    for host, times in _alike(cluster):
-        label = host.name + (f"  ×{times}" if times > 1 else "") + ("  (one virtual device)" if cluster.virtual else "")
-        frames[host.name,] = Cluster(label)
+    for host, names in _alike(cluster):
+        frames[host.name,] = Cluster(_frame(names) + ("  (one virtual device)" if cluster.virtual else ""), below=True)
         inside: dict[str, list[Device]] = {}
         for d in host.devices:
             inside.setdefault(cluster.devices[d].kind, []).append(cluster.devices[d])
@@ -52,15 +51,20 @@ def _picture(cluster: Machines) -> Picture:
     return Picture(cluster.name, notes, boxes, edges, frames)
 
 
-def _alike(cluster: Machines) -> list[tuple[Host, int]]:
-    """Nodes with equal devices, links and cards, the first of each and how many there are."""
-    found: dict[object, tuple[Host, int]] = {}
+def _alike(cluster: Machines) -> list[tuple[Host, list[str]]]:
+    """Nodes with equal devices, links and cards: the first of each, and the names of all."""
+    found: dict[object, tuple[Host, list[str]]] = {}
     for host in cluster.nodes:
         kinds = tuple(cluster.devices[d].kind for d in host.devices)
-        key = (kinds, host.link, host.uplink)
-        first, times = found.get(key, (host, 0))
-        found[key] = (first, times + 1)
+        found.setdefault((kinds, host.link, host.uplink), (host, []))[1].append(host.name)
     return list(found.values())
+
+
+def _frame(names: list[str]) -> str:
+    """`old  ×2` for old.0 and old.1."""
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(dict.fromkeys(name.rpartition('.')[0] or name for name in names))}  ×{len(names)}"
 
 
 def _link(link: Link) -> list[str]:
@@ -76,8 +80,9 @@ def _uplink(host: Host) -> str:
 
 
 def _device(device: Device) -> list[str]:
-    speeds = ", ".join(f"{dtype} {flops / 1e12:.3g}" for dtype, flops in device.flops.items())
-    return [f"TFLOP/s: {speeds}", f"{in_bytes(device.memory)} at {_rate(device.bandwidth)}"]
+    unit, size = ("TFLOP/s", 1e12) if max(device.flops.values()) >= 1e11 else ("GFLOP/s", 1e9)
+    speeds = ", ".join(f"{dtype} {flops / size:.3g}" for dtype, flops in device.flops.items())
+    return [f"{unit}: {speeds}", f"{in_bytes(device.memory)} at {_rate(device.bandwidth)}"]
 
 
 def _rate(bandwidth: float) -> str:

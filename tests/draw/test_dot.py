@@ -18,8 +18,9 @@ from hapdsl.cost.evaluate import Cost
 from hapdsl.draw.dot import MOST_BOXES, program_dot
 from hapdsl.draw.picture import Box, Cluster, Edge, Picture, to_dot
 from hapdsl.draw.training import graph_dot
-from hapdsl.graph.program import Program
+from hapdsl.graph.program import Instruction, Program, Value
 from hapdsl.search.planner import plan
+from hapdsl.theory.placements import P
 from hapdsl.workbench import Workbench
 
 from .conftest import replicated
@@ -99,11 +100,16 @@ def test_shares_stand_in_the_title(mixed: tuple[Program, Cost]) -> None:
     assert "shares hidden = [304, 304, 104, 104, 104, 104]" in words(str(label))
 
 
-def test_small_programs_show_every_layer(bench: Workbench) -> None:
-    found = laid_out(program_dot(replicated(bench.graph("gpt"))))
+def test_small_programs_show_every_layer() -> None:
+    text = (
+        "def block(x, d) { param w : f32[d, d]\n h = matmul(x, w)\n return relu(h) }\n"
+        "model deep(n = 8, d = 4) {\n input a : f32[n, d]\n x = relu(a)\n repeat layer in 2 { x = block(x, d) }\n"
+        " loss = sum(x, [0, 1])\n train loss with sgd(lr = 0.1)\n}\n"
+    )
+    found = laid_out(program_dot(replicated(Workbench("deep.hap", text).graph())))
     frames = [words(o["label"])[0] for o in found["objects"] if "nodes" in o and "label" in o]
     assert sorted(f for f in frames if f.startswith("layer")) == ["layer 0"] * 3 + ["layer 1"] * 3
-    assert sum(b[-1] == "attention" for b in nodes_of(found).values()) == 2
+    assert sum(b[-1] == "relu" for b in nodes_of(found).values()) == 3
 
 
 def test_large_programs_fold_equal_layers(bench: Workbench) -> None:
@@ -153,6 +159,33 @@ def test_folded_plan_counts_its_collectives(bench: Workbench) -> None:
             title = words(o["label"])[0]
             total += times.get(o["_gvid"], 1) * (int(title.split("×")[1]) if "×" in title else 1)
     assert total == sum(i.is_collective for i in found.program.instructions)
+
+
+def test_what_converts_between_layers_leaves_their_frame(bench: Workbench) -> None:
+    """The last layer hands on nothing that the next would sum; all layers are one frame nevertheless, and what is sent between them is counted."""
+    program = replicated(bench.graph("gpt", {"layers": 6}))
+    handed = {f"layer.{k}.x" for k in range(1, 6)} & {v.tensor for i in program.instructions for v in i.outputs}
+    assert len(handed) == 5
+    found = []
+    for instruction in program.instructions:
+        found.append(instruction)
+        for value in instruction.outputs:
+            if value.tensor in handed and instruction.section == "forward":
+                cut = Value(value.tensor, (P,))
+                found.append(Instruction("partial", (value,), (cut,)))
+                found.append(Instruction("all_reduce", (cut,), (value,)))
+    drawing = laid_out(program_dot(Program("between", program.graph, program.layout, found)))
+    frames = [o for o in drawing["objects"] if "nodes" in o and words(o.get("label", ""))[:1] == ["layer 0 … 5  ×6"]]
+    assert len(frames) == 2  # forward and update
+    boxes = nodes_of(drawing)
+    (total,) = (n for n, b in boxes.items() if b[0] == "all_reduce  ×5")
+    assert all(total not in frame["nodes"] for frame in frames)
+    # It reads what a layer hands on (by way of partial sums), and its result goes back into the frame.
+    inside = set(frames[0]["nodes"])
+    assert any(e["tail"] == total and e["head"] in inside and e.get("style") == "dashed" for e in drawing["edges"])
+    (cut,) = (e["tail"] for e in drawing["edges"] if e["head"] == total)
+    assert boxes[cut][0] == "partial  ×5"
+    assert any(e["head"] == cut and e["tail"] in inside for e in drawing["edges"])
 
 
 def test_thousands_of_instructions_take_seconds(bench: Workbench) -> None:

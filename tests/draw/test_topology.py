@@ -29,7 +29,7 @@ def test_equal_nodes_are_drawn_once_and_others_are_not() -> None:
         "    network 3 * two, 1 * one over { bandwidth = 1 GB/s, latency = 5 us, switch = 2 GB/s }\n}\n"
     )
     found = cluster_dot(Workbench("mixed.hap", text).cluster())
-    assert "two.0  ×3" in found and "7 devices of 1 kind in 4 nodes" in found
+    assert "two  ×3" in found and "7 devices of 1 kind in 4 nodes" in found
     assert "all together 2 GB/s" in found and found.count("link of each device") == 1
 
 
