@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hapdsl.commands.options import files
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.lang.nodes import NOWHERE
@@ -39,7 +40,7 @@ class _Findings:
 
 
 @click.command("check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=files)
 @click.option("--numeric", is_flag=True, help="Also run each complete program, small, beside one device.")
 @click.option("--allow", multiple=True, metavar="MODULE", help="A module whose functions operators may name as kernels; may be repeated.")  # fmt: skip
 @json_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hapdsl.commands.options import to_file, to_folder
+from hapdsl.commands.options import files, folders, to_file, to_folder
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import table
@@ -27,7 +27,7 @@ def command() -> None:
 
 
 @command.command("show")
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR", shell_complete=folders)
 @click.option("--verify", is_flag=True, help="Read all files and compare them with their checksums.")
 @json_option
 @click.pass_obj
@@ -79,12 +79,23 @@ def show(out: Output, folder: str, verify: bool) -> int:
 
 
 @command.command("export")
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR", shell_complete=folders)
 @click.option(
-    "-o", "--output", required=True, callback=to_file, metavar="FILE", help="The file to write: model.safetensors."
+    "-o",
+    "--output",
+    required=True,
+    callback=to_file,
+    metavar="FILE",
+    shell_complete=files,
+    help="The file to write: model.safetensors.",
 )
 @click.option("--state", is_flag=True, help="The optimizer's state too.")
-@click.option("--like", metavar="FILE", help="Take shapes and dtypes from this file, one of the module's own.")
+@click.option(
+    "--like",
+    metavar="FILE",
+    shell_complete=files,
+    help="Take shapes and dtypes from this file, one of the module's own.",
+)
 @json_option
 @click.pass_obj
 def export(out: Output, folder: str, output: str, state: bool, like: str | None) -> int:
@@ -106,14 +117,15 @@ def export(out: Output, folder: str, output: str, state: bool, like: str | None)
 
 
 @command.command("import")
-@click.argument("weights", metavar="WEIGHTS")
-@click.argument("file", metavar="FILE")
+@click.argument("weights", metavar="WEIGHTS", shell_complete=files)
+@click.argument("file", metavar="FILE", shell_complete=files)
 @click.option(
     "-o",
     "--output",
     required=True,
     callback=to_folder,
     metavar="DIR",
+    shell_complete=folders,
     help="The folder to write the checkpoint to, as step 0.",
 )
 @click.option("--program", "name", metavar="NAME", help="The program whose model it is for, where FILE has several.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hapdsl.commands.options import files
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.units import indented, table
 from hapdsl.lang.amounts import in_bytes, in_seconds
@@ -38,9 +39,12 @@ class Priced:
 
 
 @click.command("compare")
-@click.argument("files", metavar="A [B…]", nargs=-1, required=True)
+@click.argument("files", metavar="A [B…]", shell_complete=files, nargs=-1, required=True)
 @click.option(
-    "--on", metavar="CLUSTER", help="Price all of them on this cluster: a NAME in the file, a file, or FILE:NAME."
+    "--on",
+    metavar="CLUSTER",
+    shell_complete=files,
+    help="Price all of them on this cluster: a NAME in the file, a file, or FILE:NAME.",
 )
 @json_option
 @click.pass_obj

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hapdsl.commands.options import files
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.units import indented, memory_table, table
 from hapdsl.lang.amounts import in_bytes, in_seconds
@@ -18,8 +19,10 @@ SHOWN = 24  # stages of a program in words; --json has all
 
 
 @click.command("cost")
-@click.argument("file", metavar="FILE")
-@click.option("--on", metavar="CLUSTER", help="Another cluster: a NAME in FILE, a file, or FILE:NAME.")
+@click.argument("file", metavar="FILE", shell_complete=files)
+@click.option(
+    "--on", metavar="CLUSTER", shell_complete=files, help="Another cluster: a NAME in FILE, a file, or FILE:NAME."
+)
 @click.option("--program", "name", metavar="NAME", help="Only this one of FILE's programs.")
 @click.option("--sweep", "range_", metavar="NAME=LOW..HIGH", help="Change one quantity of the cluster, and show where the best plan changes: network=1..100Gbit/s.")  # fmt: skip
 @click.option(

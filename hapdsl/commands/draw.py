@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hapdsl.commands.options import to_file
+from hapdsl.commands.options import files, to_file
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 
@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 
 
 @click.command("draw")
-@click.argument("file", metavar="FILE")
-@click.option("-o", "--output", required=True, callback=to_file, metavar="OUT", help="A .dot, .svg or .png picture, or the .json timeline of a program (for chrome://tracing or Perfetto).")  # fmt: skip
+@click.argument("file", metavar="FILE", shell_complete=files)
+@click.option("-o", "--output", required=True, callback=to_file, metavar="OUT", shell_complete=files, help="A .dot, .svg or .png picture, or the .json timeline of a program (for chrome://tracing or Perfetto).")  # fmt: skip
 @click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
 @click.option("--model", metavar="NAME", help="Draw a model's training graph instead.")
 @click.option("--cluster", metavar="NAME", help="Draw a cluster's nodes and links instead.")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
-@click.option("--on", metavar="CLUSTER", help="Another cluster for the costs: a NAME in FILE, a file, or FILE:NAME.")
+@click.option(
+    "--on",
+    metavar="CLUSTER",
+    shell_complete=files,
+    help="Another cluster for the costs: a NAME in FILE, a file, or FILE:NAME.",
+)
 @click.option("--timeline", "time", type=click.Choice(["overlap", "sync"]), is_flag=False, flag_value="overlap", help="Draw when things happen (overlap, where nothing is said): .svg is a Gantt chart with idle time marked, .json a trace.")  # fmt: skip
 @json_option
 @click.pass_obj

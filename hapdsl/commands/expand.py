@@ -6,20 +6,23 @@ from pathlib import Path
 
 import click
 
-from hapdsl.commands.options import to_stdout
+from hapdsl.commands.options import files, to_stdout
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.files import write_file
 
 
 @click.command("expand")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=files)
 @click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
-@click.option("--on", metavar="CLUSTER", help="Another cluster: a NAME in FILE, a file, or FILE:NAME.")
+@click.option(
+    "--on", metavar="CLUSTER", shell_complete=files, help="Another cluster: a NAME in FILE, a file, or FILE:NAME."
+)
 @click.option("--unroll", is_flag=True, help="Write every layer's lines.")
 @click.option(
     "-o",
     "--output",
     metavar="OUT",
+    shell_complete=files,
     callback=to_stdout,
     help="Write the program here, with all that it needs. Without it: to stdout, as with -.",
 )

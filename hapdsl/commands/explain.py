@@ -12,8 +12,15 @@ if TYPE_CHECKING:
     from hapdsl.theory.reference import Entry
 
 
+def known(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """What TAB gives: codes and operators that begin so."""
+    from hapdsl.lang.codes import CODES
+
+    return [n for n in (*CODES, *_names()) if n.startswith(incomplete)]
+
+
 @click.command("explain")
-@click.argument("names", nargs=-1, metavar="[CODE or OPERATOR]...")
+@click.argument("names", nargs=-1, metavar="[CODE or OPERATOR]...", shell_complete=known)
 @json_option
 @click.pass_obj
 def command(out: Output, names: tuple[str, ...]) -> None:

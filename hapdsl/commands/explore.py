@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from hapdsl.commands.options import files
 from hapdsl.commands.output import Output
 from hapdsl.commands.settings import read_settings
 
@@ -17,16 +18,23 @@ FACTORY = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*(\.\w+)*")
 
 
 @click.command("explore")
-@click.argument("files", metavar="[TRACE] FILE|PACKAGE.MODULE:FACTORY", nargs=-1, required=True)
+@click.argument("files", metavar="[TRACE] FILE|PACKAGE.MODULE:FACTORY", shell_complete=files, nargs=-1, required=True)
 @click.option("--model", metavar="NAME", help="The model, where FILE has several.")
-@click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's.")
+@click.option(
+    "--cluster", metavar="FILE[:NAME]", shell_complete=files, help="The cluster: a NAME in FILE, or another file's."
+)
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
 @click.option("--theme", metavar="NAME", help="Colours: textual-dark, textual-light, nord, gruvbox, … (remembered when chosen inside).")  # fmt: skip
 @click.option("--example", metavar="ARGUMENTS", help='With a FACTORY: what forward is called with: "x : f32[batch = 8, 16]; label : i64[batch]".')  # fmt: skip
 @click.option("--loss", metavar="NAME", help="With a FACTORY: cross_entropy or mse_loss of the first result, where the module returns no loss.")  # fmt: skip
 @click.option("--target", metavar="NAME", help="With a FACTORY: the entry of --example that --loss compares with.")
 @click.option("--optimizer", metavar="CALL", help="With a FACTORY: as behind `train loss with`.")
-@click.option("--ops", metavar="FILE", help="With a FACTORY: operators for functions that the theory doesn't know.")
+@click.option(
+    "--ops",
+    metavar="FILE",
+    shell_complete=files,
+    help="With a FACTORY: operators for functions that the theory doesn't know.",
+)
 @click.option("--name", metavar="NAME", help="With a FACTORY: the model's name.")
 @click.option("--web", is_flag=True, help="Show it in a browser instead of this terminal.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="With --web: where it listens. Elsewhere than on this machine nobody is asked for a password.")  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from hapdsl.commands.options import files
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.lang.files import write_file
@@ -15,7 +16,7 @@ STDIN = "-"  # as in hapdsl.lang.parse, which is imported late
 
 
 @click.command("fmt")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=files)
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file would change.")
 @json_option
 @click.pass_obj

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hapdsl.commands.options import folders
 from hapdsl.lang.diagnostics import error
 
 if TYPE_CHECKING:
@@ -25,10 +26,10 @@ def going_options(function: _Function) -> _Function:
     """The options of checkpoints; their values arrive as keywords for `going`."""
     for option in reversed(
         [
-            click.option("--checkpoint", metavar="DIR", help="Write checkpoints into DIR; one is always written behind the last step."),
+            click.option("--checkpoint", metavar="DIR", shell_complete=folders, help="Write checkpoints into DIR; one is always written behind the last step."),
             click.option("--every", type=click.IntRange(1), metavar="N", help=f"Write one every N steps.  [default: {EVERY}]"),
             click.option("--keep", type=click.IntRange(1), metavar="N", help=f"Keep the newest N.  [default: {KEEP}]"),
-            click.option("--resume", metavar="DIR", help="Go on from the newest checkpoint in DIR, or from DIR itself; FILE may be another program."),
+            click.option("--resume", metavar="DIR", shell_complete=folders, help="Go on from the newest checkpoint in DIR, or from DIR itself; FILE may be another program."),
             click.option("--replan", is_flag=True, help="If a device is lost, plan for those that are left and go on from the last checkpoint."),
             click.option("--timeout", type=click.FloatRange(1, 1e6), default=600, show_default=True, metavar="S", help="How long ranks wait for one that takes no part."),
         ]

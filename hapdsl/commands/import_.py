@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hapdsl.commands.options import to_stdout
+from hapdsl.commands.options import files, to_stdout
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.files import write_file
@@ -31,7 +31,12 @@ from hapdsl.lang.files import write_file
 @click.option("--ops", type=click.Path(dir_okay=False), metavar="FILE", help="Operators for functions that the theory doesn't know: op NAME for LIBRARY::NAME.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="The model's name; the factory's where left out.")
 @click.option(
-    "-o", "--output", metavar="OUT", callback=to_stdout, help="Write the text here. Without it: to stdout, as with -."
+    "-o",
+    "--output",
+    metavar="OUT",
+    shell_complete=files,
+    callback=to_stdout,
+    help="Write the text here. Without it: to stdout, as with -.",
 )
 @json_option
 @click.pass_obj

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 
 def to_stdout(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -28,6 +29,16 @@ def _named(what: str, context: click.Context, parameter: click.Parameter, value:
         wrong = "this doesn't go to stdout" if value else f"an empty name is no {what}'s"
         raise click.BadParameter(f"{wrong}: name a {what}.", context, parameter)
     return value
+
+
+def files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What TAB gives where a file stands: the shell's own completion."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def folders(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What TAB gives where a folder stands."""
+    return [CompletionItem(incomplete, type="dir")]
 
 
 class Real(click.FloatRange):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.options import Real, to_stdout
+from hapdsl.commands.options import Real, files, to_stdout
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import indented, memory_table, percent, shares, table
@@ -35,7 +35,7 @@ INTERRUPTED = 130
 
 
 @click.command("plan")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=files)
 @click.option("--model", metavar="NAME", help="The model, where FILE has several.")
 @click.option(
     "--program",
@@ -43,7 +43,7 @@ INTERRUPTED = 130
     metavar="NAME",
     help="Complete this sketch of FILE: what it says stays, the rest is searched.",
 )
-@click.option("--cluster", metavar="FILE[:NAME]", help="The cluster: a NAME in FILE, or another file's. Without it: FILE's only one, else yours, else a guess.")  # fmt: skip
+@click.option("--cluster", metavar="FILE[:NAME]", shell_complete=files, help="The cluster: a NAME in FILE, or another file's. Without it: FILE's only one, else yours, else a guess.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
 @click.option("--evaluate", is_flag=True, help="For evaluation: the loss, outputs and metrics, without dropout and updates, by running statistics.")  # fmt: skip
 @click.option(
@@ -57,6 +57,7 @@ INTERRUPTED = 130
     "-o",
     "--output",
     metavar="OUT",
+    shell_complete=files,
     callback=to_stdout,
     help="Write the program here, with all that it needs. Without it: to stdout, as with -.",
 )

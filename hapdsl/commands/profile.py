@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.options import to_file
+from hapdsl.commands.options import files, to_file
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.amounts import in_bytes, in_seconds
 from hapdsl.lang.diagnostics import HapError, error
@@ -27,7 +27,13 @@ PLAIN_EVERY_S = 10.0  # how often progress is said where stderr is no terminal
 
 @click.command("profile")
 @click.option(
-    "-o", "--output", required=True, callback=to_file, metavar="OUT", help="The .hap file to write the cluster to."
+    "-o",
+    "--output",
+    required=True,
+    callback=to_file,
+    metavar="OUT",
+    shell_complete=files,
+    help="The .hap file to write the cluster to.",
 )
 @click.option("--nproc", type=click.IntRange(1, 1024), metavar="N", help="Local processes, one device each; as many as this machine has usable cores where left out.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="What the cluster is called; OUT's name where left out.")

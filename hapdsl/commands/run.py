@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hapdsl.commands.going import going, going_options
+from hapdsl.commands.options import files
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.running import first, reports, running, running_options, said_once
 from hapdsl.commands.truth import prepare, told, truth_options
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=files)
 @click.option(
     "--nproc", type=click.IntRange(1), metavar="N", help="Local processes; the program's devices where left out."
 )

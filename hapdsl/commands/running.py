@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
+from hapdsl.commands.options import files
 from hapdsl.commands.output import Output
 from hapdsl.lang.diagnostics import HapError, error
 
@@ -48,7 +49,7 @@ def running_options(function: _Function) -> _Function:
             click.option("--check-replicas", type=click.IntRange(1), metavar="N", help="Every N steps compare what devices hold alike; where it differs, the first device's value is taken."),
             click.option("--workers", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Processes per rank that load data ahead."),
             click.option("--compile", "compiled", is_flag=True, help="Have torch.compile make one function of what stands between two collectives."),
-            click.option("--log", "--report", "log", metavar="FILE", help="Append a JSON line per report to FILE (- is stdout): step, loss, grad_norm, samples_s … torchrun takes --log for its own: say --report there."),
+            click.option("--log", "--report", "log", metavar="FILE", shell_complete=files, help="Append a JSON line per report to FILE (- is stdout): step, loss, grad_norm, samples_s … torchrun takes --log for its own: say --report there."),
         ]
     ):  # fmt: skip
         function = option(function)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hapdsl.commands.options import files
 from hapdsl.commands.units import indented, table
 from hapdsl.lang.amounts import in_seconds
 from hapdsl.lang.diagnostics import error
@@ -29,11 +30,13 @@ def truth_options(function: _Function) -> _Function:
         click.option(
             "--calibrate",
             metavar="OUT",
+            shell_complete=files,
             help="Write the program's cluster here, corrected by what the last steps took.",
         ),
         click.option(
             "--trace",
             metavar="OUT",
+            shell_complete=files,
             help="Write when each instruction of the last steps ran on each rank: .json for chrome://tracing or Perfetto.",
         ),
     ):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.options import Real
+from hapdsl.commands.options import Real, files
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import shares, table
@@ -38,11 +38,13 @@ SIGNS = {"more": "+", "less": "-", "other": "~"}
 
 
 @click.command("why")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=files)
 @click.argument("tensor", metavar="[TENSOR]", required=False)
 @click.option("--program", "program", metavar="NAME", help="This one of FILE's programs.")
 @click.option("--model", metavar="NAME", help="Plan this model of FILE, and explain that plan.")
-@click.option("--cluster", metavar="FILE[:NAME]", help="Another cluster: a NAME in FILE, or another file's.")
+@click.option(
+    "--cluster", metavar="FILE[:NAME]", shell_complete=files, help="Another cluster: a NAME in FILE, or another file's."
+)
 @click.option(
     "--set",
     "settings",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import traceback
 import warnings
@@ -229,10 +230,10 @@ def _explained(problem: Exception) -> HapError:
 
 
 def own_line(problem: BaseException) -> Span:
-    """The innermost line of the traceback that stands neither in torch nor here."""
-    package = str(Path(torch.__file__).parent)
+    """The innermost line of the traceback that stands neither in torch nor in Python's import system, nor here."""
+    others = tuple(str(Path(file).parent) for file in (torch.__file__, importlib.__file__, __file__))
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
-        own = not frame.filename.startswith((package, str(Path(__file__).parent), "<"))
+        own = not frame.filename.startswith((*others, "<"))
         if own and "site-packages/sympy" not in frame.filename and frame.lineno:
             return Span(frame.filename, frame.lineno, 1, frame.lineno, 2)
     return NOWHERE

@@ -81,7 +81,15 @@ def test_verbs_and_options_are_completed() -> None:
         done = subprocess.run(
             [sys.executable, "-m", "hapdsl.cli"], env=environment, capture_output=True, text=True, check=True
         )
-        return [line.partition(",")[2] for line in done.stdout.split()]
+        return [line.removeprefix("plain,") for line in done.stdout.split()]
 
     assert completed("hapdsl ", 1) == list(VERBS)
+    assert completed("hapdsl explain HAP56", 2)[:2] == ["HAP560", "HAP561"] and completed("hapdsl explain matmul_", 2)
     assert completed("hapdsl cost --ov", 2) == [] and "--objective" in completed("hapdsl plan --obj", 2)
+    # Files are the shell's own to complete.
+    assert [completed(f"hapdsl {words}", 3) for words in ("draw x", "check a.hap b", "draw -o x")] == [
+        [],
+        ["file,b"],
+        ["file,x"],
+    ]
+    assert completed("hapdsl draw pl", 2) == ["file,pl"] and completed("hapdsl run --resume ck", 3) == ["dir,ck"]
