@@ -15,7 +15,8 @@ from itertools import groupby
 import numpy as np
 
 from hapdsl.cluster import machine
-from hapdsl.cluster.fit import monotone
+from hapdsl.cluster.fit import monotone, rounded_up, tile
+from hapdsl.cluster.hardware import lookup
 from hapdsl.cluster.seen import MoveSample, OpSample, Seen
 from hapdsl.graph.program import METHODS
 from hapdsl.lang import nodes
@@ -24,6 +25,7 @@ from hapdsl.lang.parse import parse
 
 ALIKE = 1.2  # how many times as long devices of one kind may take
 NEAR_CARDS = 1.1  # and how far the cards of nodes may be apart that count as the network's
+LAUNCHES = 10  # that a call takes at least which tells of tiles
 NOISE = 0.1  # of what a large message takes: what bytes take at least, as a small one may have been held up
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
@@ -103,10 +105,28 @@ def _devices(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
         efficiency = f"compute = {_part(general)}, memory = {_part(bandwidth / best)}"
         part = round(float(np.mean([beside[d] for d in members])), 2) if beside else 0.0
         interference = f", interference = {part}" if part else ""
+        found = _tiles(seen, members)
+        tiles = (
+            f", tile = {{ {', '.join(f'{op} = {t}' for op, t in found.items())} }}"
+            if max(found.values(), default=1) > 1
+            else ""
+        )
         yield (
             f"    device {kind} {{ compute = {{ {compute} }}, memory = {min(seen.memory[d] for d in members) / 2**20:.0f} MiB, "
-            f"bandwidth = {_up(best / 1e9)} GB/s, launch = {launch}, efficiency = {{ {efficiency} }}{interference} }}"
+            f"bandwidth = {_up(best / 1e9)} GB/s, launch = {launch}, efficiency = {{ {efficiency} }}{tiles}{interference} }}"
         )
+
+
+def _tiles(seen: Seen, members: Sequence[int]) -> dict[str, int]:
+    """By operator the length of its tiles on some devices, 1 where there are none: of those whose calls differ in what may be tiled."""
+    launches = seen.figures("launches")
+    least = LAUNCHES * _mean(launches, members) if launches else 0.0
+    found = {}
+    for table, samples in _tables(seen.ops):
+        if len({s.tiled for s in samples}) > 1:
+            taken = [(s.flops, s.tiled, _mean(s.seconds, members)) for s in samples]
+            found[table] = tile(t for t in taken if t[2] >= least)
+    return found
 
 
 def _tables(samples: Iterable[OpSample]) -> Iterator[tuple[str, list[OpSample]]]:
@@ -187,10 +207,15 @@ def _link(bandwidth: float, latency: float) -> str:
 
 def _operators(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
     for kind, members in _members(kinds).items():
+        tiles = _tiles(seen, members)
         for table, samples in _tables(seen.ops):
+            length = lookup(tiles, *(table.split(".") if "." in table else (table, "f32"))) or 1
             for by_flop in (True, False):
                 chosen = [s for s in samples if s.by_flop == by_flop]
-                points = monotone((s.size, _mean(s.seconds, members)) for s in chosen)
+                points = monotone(
+                    (rounded_up(s.size, s.tiled, length) if by_flop else s.size, _mean(s.seconds, members))
+                    for s in chosen
+                )
                 yield from table_lines(f"{table} on {kind}", points, by_flop)
 
 

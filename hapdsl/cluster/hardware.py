@@ -27,7 +27,8 @@ class Device:
     compute beside it: 0 where something else moves the bytes, 1 where its processor has to do nothing but that.
 
     `efficiency` says what part of these peaks operators reach: of an operator ("matmul"), of one in a dtype ("matmul.f16"), and,
-    where it says nothing of an operator, "compute" of the speed and "memory" of the bandwidth. `curves` are what was measured of operators.
+    where it says nothing of an operator, "compute" of the speed and "memory" of the bandwidth. `curves` are what was measured of operators. `tiles` says in tiles of what length
+    an operator computes its tiled dims: what is left over costs as much as a full one.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Device:
     launch: float = 0.0
     efficiency: Mapping[str, float] = field(default_factory=dict)
     curves: Mapping[str, OpCurve] = field(default_factory=dict)
+    tiles: Mapping[str, int] = field(default_factory=dict)
     interference: float = 0.0
 
     def reach(self, op: str, dtype: str) -> tuple[float, float]:
@@ -134,11 +136,13 @@ def _together(devices: Sequence[Device], name: str) -> Device:
 
 @dataclass(frozen=True)
 class Reach:
-    """What one operator comes to: FLOP/s and bytes/s per device (float arrays [devices]), and (devices, curve) where it was measured."""
+    """What one operator comes to: FLOP/s and bytes/s per device (float arrays [devices]), and (devices, curve) where it was measured. `tiles` are
+    the lengths of its tiles per device (int array [devices]), None where there are none."""
 
     speeds: Floats
     bandwidths: Floats
     curves: tuple[tuple[NDArray[np.int64], OpCurve], ...] = ()
+    tiles: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -203,7 +207,7 @@ class Cluster:
             node = self.nodes[self._node_of[d]]
             mates = sorted(self.devices[m].kind for m in node.devices)
             speeds = tuple(sorted(device.flops.items()))
-            measured = (*sorted(device.efficiency.items()), *sorted(device.curves))
+            measured = (*sorted(device.efficiency.items()), *sorted(device.curves), *sorted(device.tiles.items()))
             hardware = (
                 device.kind,
                 speeds,
@@ -244,7 +248,10 @@ class Cluster:
                 curve = lookup(self.devices[members[0]].curves, op, dtype)
                 assert curve is not None
                 curves.append((np.array(members), curve))
-            found = self._reach[op, dtype] = Reach(best[:, 0], best[:, 1], tuple(curves))
+            tiles = np.array([lookup(d.tiles, op, dtype) or 1 for d in self.devices], dtype=np.int64)
+            found = self._reach[op, dtype] = Reach(
+                best[:, 0], best[:, 1], tuple(curves), tiles if tiles.max() > 1 else None
+            )
         return found
 
     @cached_property

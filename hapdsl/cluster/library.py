@@ -14,7 +14,7 @@ Codes: HAP402 an unknown device behind `=`, HAP417 devices made from each other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hapdsl.cluster.measured import MEASURABLE
@@ -23,6 +23,7 @@ from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
 from hapdsl.lang.near import near
 from hapdsl.theory.dtypes import DTYPE_BYTES
+from hapdsl.theory.ops import OpDecl
 
 
 def with_devices(cluster: nodes.Cluster, library: Mapping[str, nodes.Device]) -> nodes.Cluster:
@@ -50,21 +51,36 @@ def with_devices(cluster: nodes.Cluster, library: Mapping[str, nodes.Device]) ->
     return replace(cluster, body=(*taken, *body), inline=False)
 
 
-def check_operators(blocks: Iterable[nodes.Cluster | nodes.Device], operators: Collection[str], report: Report) -> None:
-    """Warns (HAP427) of an efficiency or a measured table for an operator that there isn't: once, however many devices take it over."""
-    named: dict[tuple[str, nodes.Span], None] = {}
+def check_operators(
+    blocks: Iterable[nodes.Cluster | nodes.Device], operators: Mapping[str, OpDecl], report: Report
+) -> None:
+    """Warns (HAP427) of an efficiency, a tile or a measured table for an operator that there isn't, and of a tile for one without `tiled` dims:
+    once, however many devices take it over."""
+    named: dict[tuple[str, nodes.Span], str] = {}
     for statement in (s for b in blocks for s in (b.body if isinstance(b, nodes.Cluster) else (b,))):
         if isinstance(statement, nodes.Measured) and statement.device is not None and statement.kind not in MEASURABLE:
-            named[statement.kind, statement.span] = None
+            named[statement.kind, statement.span] = "measured"
         elif isinstance(statement, nodes.Device):
-            tables = [s.value for s in statement.settings if s.name == "efficiency" and isinstance(s.value, tuple)]
-            named |= {(s.name, s.span): None for table in tables for s in table if s.name not in ("compute", "memory")}
-    for name, span in named:
+            for table in statement.settings:
+                said = table.value if table.name in ("efficiency", "tile") and isinstance(table.value, tuple) else ()
+                parts = ("compute", "memory") if table.name == "efficiency" else ()
+                named |= {(s.name, s.span): table.name for s in said if s.name not in parts}
+    for (name, span), table_name in named.items():
         op, _, dtype = name.partition(".")
-        if (dtype and dtype not in DTYPE_BYTES) or not any(o == op or o.startswith(f"{op}_") for o in operators):
+        meant = [o for o in operators if o == op or o.startswith(f"{op}_")]
+        if (dtype and dtype not in DTYPE_BYTES) or not meant:
             known = "an operator's name, with a dtype if need be: matmul, matmul.f16"
             help = known if op in operators else near(op, operators, known)
             report.add("HAP427", f"there is no operator '{name}'", span, help, "warning")
+        elif table_name == "tile" and not any(operators[o].tiled for o in meant):
+            tiled = ", ".join(o for o, decl in operators.items() if decl.tiled)
+            report.add(
+                "HAP427",
+                f"'{op}' has no `tiled` dims, so its tile says nothing",
+                span,
+                f"have some: {tiled}",
+                "warning",
+            )
 
 
 def _whole(device: nodes.Device, near: Mapping[str, nodes.Device], library: Mapping[str, nodes.Device]) -> nodes.Device:

@@ -10,13 +10,14 @@ from typing import Any
 @dataclass(frozen=True)
 class OpSample:
     """One operator at one size, on all devices at once. `table` is what its curve is called ("matmul", "matmul.f16"), `by_flop` whether that
-    curve is by FLOP; `seconds[device]` is the time of one call, launch included."""
+    curve is by FLOP; `seconds[device]` is the time of one call, launch included. `tiled` are the lengths of the dims that are computed in tiles."""
 
     table: str
     by_flop: bool
     flops: float
     moved: float
     seconds: tuple[float, ...]
+    tiled: tuple[int, ...] = ()
 
     @property
     def size(self) -> float:

@@ -23,6 +23,7 @@ LIMITS: dict[str, tuple[str, float, float]] = {
     "latency": ("time", 0.0, 3600.0),
     "launch": ("time", 0.0, 3600.0),
 }
+MOST_TILE = 65_536
 EXAMPLES = {
     "compute": "14 TFLOP/s", "memory": "16 GiB", "bandwidth": "900 GB/s", "switch": "100 Gbit/s", "latency": "5 us", "launch": "5 us",
 }  # fmt: skip
@@ -130,7 +131,10 @@ def new_in(found: Report, report: Report) -> list[Diagnostic]:
 def _device(device: nodes.Device, report: Report) -> Device | None:
     what = f"device '{device.name}'"
     given = known(
-        device.settings, ("compute", "memory", "bandwidth", "launch", "efficiency", "interference"), what, report
+        device.settings,
+        ("compute", "memory", "bandwidth", "launch", "efficiency", "tile", "interference"),
+        what,
+        report,
     )
     compute = required(given, "compute", what, device.span, report)
     flops = _speeds(compute, what, report) if compute else None
@@ -141,13 +145,16 @@ def _device(device: nodes.Device, report: Report) -> Device | None:
     if "launch" in given:
         sizes["launch"] = amount("launch", given["launch"].value, what, given["launch"].span, report)
     efficiency = _parts(given["efficiency"], what, report) if "efficiency" in given else {}
+    tiles = _tiles(given["tile"], what, report) if "tile" in given else {}
     interference = _part(given["interference"], what, report) if "interference" in given else 0.0
     memory, bandwidth, launch = sizes["memory"], sizes["bandwidth"], sizes["launch"]
     if flops is None or memory is None or bandwidth is None or launch is None:
         return None
-    if efficiency is None or interference is None:
+    if efficiency is None or tiles is None or interference is None:
         return None
-    return Device(device.name, device.name, flops, memory, bandwidth, launch, efficiency, interference=interference)
+    return Device(
+        device.name, device.name, flops, memory, bandwidth, launch, efficiency, tiles=tiles, interference=interference
+    )
 
 
 def _part(setting: nodes.Setting, what: str, report: Report) -> float | None:
@@ -183,6 +190,26 @@ def _parts(setting: nodes.Setting, what: str, report: Report) -> dict[str, float
             )
         else:
             found[entry.name] = float(entry.value.value)
+    return found if len(found) == len(setting.value) else None
+
+
+def _tiles(setting: nodes.Setting, what: str, report: Report) -> dict[str, int] | None:
+    """`tile = { conv2d = 16 }`: whole numbers from 1 to MOST_TILE. Reports HAP406, HAP407 no table or no plain number, HAP408 out of range."""
+    example = "write, say, tile = { conv2d = 16 }: channels are computed sixteen at a time"
+    if not isinstance(setting.value, tuple):
+        report.add("HAP407", f"{what}: tile is a table", setting.span, example)
+        return None
+    found: dict[str, int] = {}
+    for entry in known(setting.value, (s.name for s in setting.value), f"{what}: tile", report).values():
+        if not isinstance(entry.value, nodes.Number):
+            report.add("HAP407", f"{what}: tile of '{entry.name}' must be a plain number", entry.span, example)
+        elif not 1 <= entry.value.value <= MOST_TILE or entry.value.value != int(entry.value.value):
+            limits = f"whole numbers from 1 to {MOST_TILE}"
+            report.add(
+                "HAP408", f"{what}: tile of '{entry.name}' is out of range, expected {limits}", entry.span, example
+            )
+        else:
+            found[entry.name] = int(entry.value.value)
     return found if len(found) == len(setting.value) else None
 
 

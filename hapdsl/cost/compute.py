@@ -6,6 +6,9 @@ where e is the part of the peaks that the operator reaches on that device (1 whe
 there, its curve replaces e and the launch; no curve goes below the peaks, which bounds of the search rely on. All sizes are those that are executed: whole units per
 device, not ideal shares.
 
+FLOP are those of whole tiles: where a cluster says that an operator computes some of its dims in tiles of a length, what a device has of each is
+rounded up to it (tile quantization: a tile that isn't full costs as much as one that is).
+
 A device whose share of the work is empty isn't called and pays nothing. Local conversions (`slice`, `partial`), loads
 and `free` are free, as in the HAP paper: they touch a share of memory at most once, which the kernel that reads it does
 again.
@@ -13,7 +16,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,12 +46,22 @@ def compute_seconds(
     dtype = compute_dtype(node)
     reach = cluster.reach(node.op, dtype)
     flops = node.instance.flops(lengths)
+    done = flops if reach.tiles is None else flops * _rounded_up(node.instance.tiled(lengths), reach.tiles)
     moved = np.asarray(input_bytes) + np.asarray(output_bytes)
-    seconds: Floats = np.maximum(flops / reach.speeds, moved / reach.bandwidths) + cluster.launches
+    seconds: Floats = np.maximum(done / reach.speeds, moved / reach.bandwidths) + cluster.launches
     for devices, measured in reach.curves:
-        sizes = [np.broadcast_to(x, len(cluster))[devices] for x in (flops, moved)]
+        sizes = [np.broadcast_to(x, len(cluster))[devices] for x in (done, moved)]
         peak = np.maximum(flops / cluster.speeds(dtype), moved / cluster.bandwidths)[devices]
         seconds[devices] = np.maximum(peak, measured.at(*sizes))
     for length in lengths.values():
         seconds = np.where(np.asarray(length) == 0, 0.0, seconds)
     return seconds
+
+
+def _rounded_up(lengths: Sequence[ArrayLike], tiles: NDArray[np.int64]) -> Floats:
+    """How many times the work of dims of these lengths is done in whole tiles, float array [devices]."""
+    factor = np.ones(len(tiles))
+    for length in lengths:
+        held = np.maximum(length, 1)
+        factor *= -(-held // tiles) * tiles / held
+    return factor

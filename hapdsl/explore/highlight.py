@@ -25,7 +25,7 @@ _CALLED = re.compile(r"\s*\(")
 KEYWORDS = frozenset(
     "import def op model cluster program for on input param frozen buffer master init output metric train group clip with repeat in reverse return "
     "microbatch virtual state forward backward update shares ratio pin free fingerprint mesh over uplink device node network measured sum whole linear size "
-    "flops grad training evaluation without torch dtype notation at order reads attr as true false".split()
+    "flops tiled grad training evaluation without torch dtype notation at order reads attr as true false".split()
 )
 # Words that are names as well are keywords only at the start of a line.
 _ONLY_FIRST = frozenset(

@@ -78,6 +78,9 @@ class OpRules(Base):
     def flops(self, c: Children) -> n.Flops:
         return n.Flops(c[1], span=self._all(c))
 
+    def tiled(self, c: Children) -> n.Tiled:
+        return n.Tiled(self._kept(c), span=self._all(c))
+
     def grad(self, c: Children) -> n.Grad:
         return n.Grad(self._kept(c), span=self._all(c))
 

@@ -188,7 +188,7 @@ def _unknown_word(fault: Fault, literals: Collection[str]) -> Finding | None:
 STATEMENTS: dict[str, tuple[str, ...]] = {
     "def": ("input", "param", "frozen", "buffer", "repeat", "return"),
     "model": ("input", "param", "frozen", "buffer", "repeat", "microbatch", "output", "metric", "train", "group"),
-    "op": ("sum", "whole", "linear", "size", "flops", "grad", "training", "evaluation", "without", "torch", "dtype", "notation", "at", "order", "reads"),
+    "op": ("sum", "whole", "linear", "size", "flops", "tiled", "grad", "training", "evaluation", "without", "torch", "dtype", "notation", "at", "order", "reads"),
     "cluster": ("device", "node", "network", "measured"),
     "program": (
         "mesh", "shares", "ratio", "fingerprint", "pin", "forward", "backward", "update", "repeat", "microbatch", "free",

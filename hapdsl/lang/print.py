@@ -122,8 +122,8 @@ def _header(block: n.Block) -> str:
 # -- statements ----------------------------------------------------------------
 
 _OP_KEYWORDS = {
-    n.Sum: "sum", n.Whole: "whole", n.Linear: "linear", n.Size: "size", n.Flops: "flops", n.Grad: "grad",
-    n.Training: "training", n.Evaluation: "evaluation", n.Without: "without",
+    n.Sum: "sum", n.Whole: "whole", n.Linear: "linear", n.Size: "size", n.Flops: "flops", n.Tiled: "tiled",
+    n.Grad: "grad", n.Training: "training", n.Evaluation: "evaluation", n.Without: "without",
     n.Torch: "torch", n.Dtype: "dtype", n.Notation: "notation", n.At: "at", n.Order: "order", n.Reads: "reads",
 }  # fmt: skip
 
@@ -195,6 +195,8 @@ def _op_statement(statement: n.Statement) -> str:
             return ", ".join(names)
         case n.Linear(operands=operands):
             return together(operands)
+        case n.Tiled(dims=dims):
+            return commas(dims)
         case (
             n.Size(index=name, value=value)
             | n.At(index=name, value=value)

@@ -26,7 +26,7 @@ from hapdsl.run.distributed import groups
 from hapdsl.run.groups import Group
 from hapdsl.run.lower import Exchange, lower
 from hapdsl.run.moves import Move
-from hapdsl.run.probes import ESSENTIAL, HEAVY, PRODUCTS, SPEEDS, Probe, ladder
+from hapdsl.run.probes import ESSENTIAL, HEAVY, PRODUCTS, SPEEDS, Probe, ladder, narrow
 from hapdsl.run.timing import STAGE, Timing, every, slowest
 from hapdsl.theory.library import standard
 from hapdsl.theory.placements import P, R, S
@@ -152,7 +152,10 @@ class _Measuring:
                 continue
             for dtype in SPEEDS if name == "matmul" or (name in HEAVY and not quick) else ("f32",):
                 most = self.extent.most if dtype == "f32" else self.extent.most / 8
-                for probe in ladder(decl, most, (22.7 if quick else 8.0) / (2 if name in PRODUCTS else 1), dtype):
+                probes = [*ladder(decl, most, (22.7 if quick else 8.0) / (2 if name in PRODUCTS else 1), dtype)]
+                if dtype == "f32" and not quick:
+                    probes += narrow(decl)
+                for probe in probes:
                     size = f"{probe.flops:.2g} FLOP" if probe.by_flop else f"{probe.moved:.2g} bytes"
                     yield Point(
                         f"{probe.table}, {size}", probe.table, probe.flops + probe.moved, partial(self.operator, probe)
@@ -212,7 +215,11 @@ class _Measuring:
         if sets:
             own = self.timing.alone(lambda k: probe.call(sets[k % len(sets)]))
         seconds = every(own)
-        return OpSample(probe.table, probe.by_flop, probe.flops, probe.moved, seconds) if min(seconds) > 0 else None
+        return (
+            OpSample(probe.table, probe.by_flop, probe.flops, probe.moved, seconds, probe.tiled)
+            if min(seconds) > 0
+            else None
+        )
 
     def pair(self, a: int, b: int, size: int) -> Sample:
         """There and back between two ranks; the others wait."""

@@ -45,8 +45,9 @@ _EXTENTS: Mapping[str, tuple[Mapping[str, int], Mapping[str, Any]]] = {
     "max_pool2d_grad": (_POOL, {"kernel": 2, "stride": 2}),
     "avg_pool2d": (_POOL, {"kernel": 2, "stride": 2}),
     "avg_pool2d_grad": (_POOL, {"height": 16, "width": 16, "kernel": 2, "stride": 2}),
-    "adaptive_avg_pool2d": (_POOL, {"size": 1}),
-    "adaptive_avg_pool2d_grad": ({**_POOL, "h2": 1, "w2": 1}, {"height": 16, "width": 16}),
+    # To windows in general: a single one is a mean, which takes a tenth and hardly counts.
+    "adaptive_avg_pool2d": ({**_POOL, "h": 4, "w": 4}, {"size": 2}),
+    "adaptive_avg_pool2d_grad": ({**_POOL, "h2": 2, "w2": 2}, {"height": 4, "width": 4}),
     "attention": (_HEADS, {}),
     "attention_grad": (_HEADS, {}),
     "rotary": ({"s": 32, "e": 16}, {}),
@@ -99,7 +100,8 @@ def _shaped(name: str, rows: int) -> tuple[tuple[Shape, ...], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Probe:
-    """A call that can be measured. `table` is the name of its curve; `moved` are bytes of operands and outputs."""
+    """A call that can be measured. `table` is the name of its curve; `moved` are bytes of operands and outputs, `tiled` the lengths of
+    the dims that are computed in tiles."""
 
     table: str
     by_flop: bool
@@ -107,6 +109,7 @@ class Probe:
     moved: float
     call: Call
     given: tuple[Given, ...]
+    tiled: tuple[int, ...]
     below: Mapping[str, int]
 
     def operands(self, device: torch.device) -> list[list[Tensor]]:
@@ -124,8 +127,8 @@ class Probe:
         return (torch.rand(given.shape, device=device) + 0.5).to(dtype)
 
 
-def probe(decl: OpDecl, rows: int, dtype: str = "f32") -> Probe | None:
-    """A call of `rows` rows (of images, sentences, …), None where none can be made up."""
+def probe(decl: OpDecl, rows: int, dtype: str = "f32", like: Mapping[str, int] | None = None) -> Probe | None:
+    """A call of `rows` rows (of images, sentences, …), None where none can be made up. `like` are extents of other lengths than usual."""
     shaped = _shaped(decl.name, rows)
     if shaped is not None:
         shapes, own = shaped
@@ -144,7 +147,7 @@ def probe(decl: OpDecl, rows: int, dtype: str = "f32") -> Probe | None:
     extents, own = _EXTENTS.get(decl.name, ({}, {}))
     hinted = next((h.attributes for h in HINTS.get(decl.name, ()) if not h.shapes), {})
     attributes = {**_defaults(decl), **(own or hinted)}
-    known = dict(extents)
+    known = {**extents, **(like or {})}
     operands = [(o.name, _dims(decl, o, rows, known)) for o in decl.operands if not o.optional and o.default is None]
     return _made(decl, operands, attributes, dtype, known)
 
@@ -224,7 +227,7 @@ def _made(
     below = {name: known.get(index, instance.extents.get(index, 2)) for name, index in integers.items()}
     dense = flops / max(moved, 1.0) > DENSE if by_flop is None else by_flop
     table = decl.name if dtype == "f32" else f"{decl.name}.{dtype}"
-    return Probe(table, dense, flops, moved, call, given, below)
+    return Probe(table, dense, flops, moved, call, given, tuple(instance.tiled({})), below)
 
 
 PRODUCTS = ("matmul", "matmul_nt", "matmul_tn", "bmm", "bmm_nt", "bmm_tn")
@@ -237,6 +240,8 @@ ESSENTIAL = (
     "layer_norm", "layer_norm_grad", "cross_entropy", "cross_entropy_grad", "sum", "mean", "adam", "adamw", "sgd", "max_pool2d",
     "max_pool2d_grad", "rearrange", "dropout",
 )  # fmt: skip
+NARROW = (4, 8, 16, 32, 48)  # lengths of a dim that tell in tiles of what length it is computed,
+WIDE, FEW_ROWS = 64, 64  # where the others are so long, and rows so many
 SPEEDS = ("f32", "f64", "bf16", "f16")  # dtypes that devices compute in
 
 
@@ -257,6 +262,15 @@ def ladder(decl: OpDecl, most: float, per_size: float, dtype: str = "f32") -> It
         if rows != last and (found := probe(decl, rows, dtype)) is not None and found.moved <= 2 * most:
             yield found
         wanted, last = wanted * per_size, rows
+
+
+def narrow(decl: OpDecl) -> Iterator[Probe]:
+    """Probes in which one of the dims that may be computed in tiles is short, the others long: none where an operator has no such dims."""
+    for dim in decl.tiled:
+        wide = {other.names[-1]: WIDE for other in decl.tiled}
+        for length in NARROW:
+            if (found := probe(decl, FEW_ROWS, like={**wide, dim.names[-1]: length})) is not None:
+                yield found
 
 
 def _products(decl: OpDecl, most: float, per_size: float, dtype: str) -> Iterator[Probe]:

@@ -73,6 +73,11 @@ class Instance:
         said = self.decl.reads
         return {k: 1.0 * evaluate(said[g.operand], names) for k, g in enumerate(self.given) if g.operand in said}
 
+    def tiled(self, lengths: Mapping[str, Any]) -> list[Any]:
+        """The lengths of the dims that kernels compute in tiles, an entry per dim; `lengths` as for `flops`."""
+        names = self._counted({**self.extents, **lengths}) if self.decl.tiled else {}
+        return [math.prod((names[name] for name in dim.names), start=1) for dim in self.decl.tiled]
+
     def _counted(self, lengths: Mapping[str, Any]) -> dict[str, Any]:
         """What counts may name: attributes, lengths of indices, and those of stars as products."""
         names = {**self.attributes, **lengths}

@@ -31,6 +31,7 @@ class OpDecl:
     linear: tuple[tuple[str, ...], ...] = ()
     sizes: dict[str, nodes.Expr] = field(default_factory=dict)
     flops: nodes.Expr | None = None
+    tiled: tuple[nodes.Index, ...] = ()
     grads: tuple[nodes.Rule, ...] = ()
     training: tuple[nodes.Rule, ...] = ()
     evaluation: tuple[nodes.Rule, ...] = ()
@@ -90,7 +91,7 @@ def declare(op: nodes.Op, report: Report) -> OpDecl:
 def _body(op: nodes.Op) -> dict:
     """The statements of the body, gathered by what they say."""
     said: dict = {
-        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "training": [], "evaluation": [], "without": {}, "dtypes": {}, "at": {}, "order": {}, "reads": {},
+        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "training": [], "evaluation": [], "without": {}, "dtypes": {}, "at": {}, "order": {}, "reads": {}, "tiled": [],
     }  # fmt: skip
     for statement in op.body:
         match statement:
@@ -104,6 +105,8 @@ def _body(op: nodes.Op) -> dict:
                 said["sizes"][index] = value
             case nodes.Flops(value=value):
                 said["flops"] = value
+            case nodes.Tiled(dims=dims):
+                said["tiled"].extend(dims)
             case nodes.Grad(rules=rules):
                 said["grads"].extend(rules)
             case nodes.Training(rules=rules):
@@ -128,6 +131,7 @@ def _body(op: nodes.Op) -> dict:
         "sums": frozenset(said["sums"]),
         "wholes": frozenset(said["wholes"]),
         "linear": tuple(said["linear"]),
+        "tiled": tuple(said["tiled"]),
         "grads": tuple(said["grads"]),
         "training": tuple(said["training"]),
         "evaluation": tuple(said["evaluation"]),
@@ -187,6 +191,8 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
             known(names_in(value), indices | attributes, "index or attribute")
         case nodes.Flops(value=value):
             known(names_in(value), indices | attributes, "index or attribute")
+        case nodes.Tiled(dims=dims):
+            known({name for index in dims for name in index.names}, indices, "index")
         case nodes.Grad(rules=rules):
             grads = {f"{r}.grad" for r in results}
             for rule in rules:

@@ -192,6 +192,8 @@ def _facts(op: nodes.Op, decl: OpDecl) -> Iterator[tuple[str, str]]:
         yield "flops", f"`{inline(decl.flops)}`" if decl.flops is not None else "`0`"
         read = " + ".join(_elements(o) for o in op.operands)
         yield "bytes", f"`{read}` elements read, `{' + '.join(_elements(r) for r in op.results)}` written"
+    if decl.tiled:
+        yield "in tiles", ", ".join(f"`{inline(dim)}`" for dim in decl.tiled)
     for index, value in decl.at.items():
         yield "position", f"`{index}` stands at `{inline(value)}`"
     for operand, value in decl.reads.items():

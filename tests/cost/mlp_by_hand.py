@@ -20,10 +20,12 @@ from hapdsl.theory.placements import P, Placements, R, S
 BATCH, IN, HIDDEN, OUT = 12, 6, 8, 4
 
 
-def call(op: str, operands: Sequence[tuple[str, str]], outputs: Sequence[str], tensors: dict[str, Tensor]) -> Node:
-    """`outputs = op(tensors)`; `operands` are (operand of the declaration, tensor)."""
+def call(
+    op: str, operands: Sequence[tuple[str, str]], outputs: Sequence[str], tensors: dict[str, Tensor], **attributes: int
+) -> Node:
+    """`outputs = op(tensors, attributes)`; `operands` are (operand of the declaration, tensor)."""
     given = [Given(operand, tensors[t].shape, tensors[t].dtype) for operand, t in operands]
-    instance = instantiate(standard()[op], given, {})
+    instance = instantiate(standard()[op], given, attributes)
     return Node(instance, tuple(t for _, t in operands), tuple(outputs), "forward", op)
 
 

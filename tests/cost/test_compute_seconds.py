@@ -189,6 +189,53 @@ def test_efficiencies_and_operators_are_read_from_text() -> None:
     assert cluster.kinds() == [[0, 1], [2]]
 
 
+def test_what_fills_no_tile_costs_as_much_as_a_full_one() -> None:
+    """64 channels to 17, 16 and 3: the last device's kernels take sixteen at a time, the one before it has a curve, the first no tiles."""
+    text = """
+    cluster lab {
+        device plain { compute = 1 GFLOP/s, memory = 1 GiB, bandwidth = 1 TB/s }
+        device curved { compute = 1 GFLOP/s, memory = 1 GiB, bandwidth = 1 TB/s, tile = { conv2d = 16 } }
+        device tiled { compute = 1 GFLOP/s, memory = 1 GiB, bandwidth = 1 TB/s, tile = { conv2d = 16, conv2d_input_grad = 1 } }
+        node host = 1 * plain, 1 * curved, 1 * tiled over { bandwidth = 1 GB/s }
+        measured conv2d on curved { 1 kFLOP = 1 s, 1 GFLOP = 2 s }
+    }
+    """
+    cluster = cluster_in(text)
+    tensors = {n: Tensor(n, s, "f32") for n, s in (("x", (2, 64, 4, 4)), ("k", (51, 64, 1, 1)), ("y", (2, 51, 4, 4)))}
+    node = hand.call("conv2d", [("x", "x"), ("k", "k")], ["y"], tensors, stride=1, pad=0, groups=1, dilation=1)
+
+    def seconds(channels: list[int]) -> list[float]:
+        return compute_seconds(node, {"o": np.array(channels)}, 0, 0, cluster).tolist()
+
+    per_channel = 2.0 * 2 * 4 * 4 * 64
+    on_curve = 1 + (per_channel * 32 - 1e3) / (1e9 - 1e3)
+    assert seconds([17, 17, 17]) == pytest.approx([per_channel * 17 / 1e9, on_curve, per_channel * 32 / 1e9])
+    assert seconds([16, 32, 16]) == pytest.approx([per_channel * 16 / 1e9, on_curve, per_channel * 16 / 1e9])
+    assert seconds([3, 0, 3]) == pytest.approx([per_channel * 3 / 1e9, 0, per_channel * 16 / 1e9])
+    assert [d.tiles for d in cluster.devices] == [{}, {"conv2d": 16}, {"conv2d": 16, "conv2d_input_grad": 1}]
+    assert cluster.reach("conv2d_input_grad", "f32").tiles.tolist() == [1, 16, 1]
+    assert cluster.reach("matmul", "f32").tiles is None
+
+
+def test_channels_in_groups_fill_tiles_together() -> None:
+    """Depthwise: 64 groups of one channel are four full tiles."""
+    cluster = cluster_in(
+        """
+        cluster lab {
+            device d { compute = 1 GFLOP/s, memory = 1 GiB, bandwidth = 1 TB/s, tile = { conv2d = 16 } }
+            node host = 2 * d over { bandwidth = 1 GB/s }
+        }
+        """
+    )
+    tensors = {n: Tensor(n, s, "f32") for n, s in (("x", (2, 64, 4, 4)), ("k", (64, 1, 1, 1)), ("y", (2, 64, 4, 4)))}
+    node = hand.call("conv2d", [("x", "x"), ("k", "k")], ["y"], tensors, stride=1, pad=0, groups=64, dilation=1)
+    per_group = 2.0 * 2 * 4 * 4
+    seconds = compute_seconds(node, {"groups": np.array([48, 8])}, 0, 0, cluster)
+    assert seconds == pytest.approx(
+        [per_group * 48 / 1e9, per_group * 8 * 2 * 2 / 1e9]
+    )  # eight in, eight out: a half each
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000)), min_size=2, max_size=6),
     st.lists(st.floats(0, 1e4), min_size=1),

@@ -166,7 +166,7 @@ result = st.builds(n.Result, name, _dims) | st.builds(lambda d: n.Result("out", 
 _rule = st.builds(n.Rule, several(name), expression)
 op_statement = st.one_of(
     statement(n.Sum, several(name)), statement(n.Whole, several(name)), statement(n.Linear, several(name)),
-    statement(n.Size, name, expression), statement(n.Flops, expression), statement(n.Grad, several(_rule)),
+    statement(n.Size, name, expression), statement(n.Flops, expression), statement(n.Tiled, several(index)), statement(n.Grad, several(_rule)),
     statement(n.Training, several(_rule)), statement(n.Evaluation, several(_rule)),
     statement(n.Without, name, several(_rule)),
     statement(n.Torch, string), statement(n.Dtype, name, name), statement(n.Notation, name),

@@ -18,7 +18,7 @@ from hapdsl.cli import main
 from hapdsl.cluster import Cluster, build
 from hapdsl.cluster.describe import describe, word
 from hapdsl.cluster.fit import NEAR, monotone
-from hapdsl.cluster.hardware import Curve
+from hapdsl.cluster.hardware import Curve, Device
 from hapdsl.cluster.seen import Figures, LinkSample, MoveSample, OpSample, Seen, packed, unpacked
 from hapdsl.cost import collective_seconds
 from hapdsl.graph.program import METHODS
@@ -144,6 +144,45 @@ def test_a_profile_of_a_known_cluster_prices_like_it() -> None:
     assert priced == pytest.approx(1.5 * collective_seconds("all_gather", "grouped", skewed, 8e5, lab), rel=0.06)
     pair = collective_seconds("all_reduce", "ring", [1e6] * 2, 1e6, found, [0, 1])  # no whole cluster: by formula
     assert pair == pytest.approx(collective_seconds("all_reduce", "ring", [1e6] * 2, 1e6, lab, [0, 1]), rel=0.02)
+
+
+LENGTHS = (4, 8, 16, 32, 48)
+
+
+def convolutions(d: Device, tile: int) -> list[tuple[float, tuple[int, int], float]]:
+    """(FLOP, channels, seconds) of calls on a device that takes `tile` channels at a time: of growing size, and with few channels."""
+    sizes = [((32, 32), n) for n in (1, 4, 32)] + [(c, 8) for n in LENGTHS for c in ((n, 64), (64, n))]
+    found = []
+    for (i, o), rows in sizes:
+        work = 2.0 * 9 * 256 * rows
+        found.append((work * i * o, (i, o), d.launch + work * -(-i // tile) * -(-o // tile) * tile**2 / d.flops["f32"]))
+    return found
+
+
+@pytest.mark.parametrize(("tile", "said"), [(1, {}), (16, {"conv2d": 16}), (32, {"conv2d": 32})])
+def test_tiles_are_seen_in_calls_with_few_channels(tile: int, said: dict[str, int]) -> None:
+    lab = build(block(LAB))
+    seen = looked_at(lab)
+    for calls in zip(*(convolutions(d, tile) for d in lab.devices), strict=True):
+        flops, channels, _ = calls[0]
+        seen.samples.append(OpSample("conv2d", True, flops, 1e3, tuple(s for *_, s in calls), channels))
+    made = describe(seen, "lab")
+    assert block(to_text(nodes.File((made,)))) == made
+    found = build(made)
+    assert [d.tiles for d in found.devices] == [said] * 4
+    whole = 2.0 * 9 * 256 * 16 * 64 * 64
+    for mine, own in zip(found.devices, lab.devices, strict=True):  # by FLOP of whole tiles
+        wanted = own.launch + whole / own.flops["f32"]
+        assert float(mine.curves["conv2d"].at(np.array([whole]), np.zeros(1))[0]) == pytest.approx(wanted, rel=0.06)
+
+
+def test_calls_that_are_all_launch_tell_of_no_tiles() -> None:
+    lab = build(block(LAB))
+    seen = looked_at(lab)
+    for n in LENGTHS:
+        seconds = tuple(1.01 * d.launch for d in lab.devices)
+        seen.samples.append(OpSample("conv2d", True, 1e3 * n, 1e3, seconds, (n, 64)))
+    assert [d.tiles for d in build(describe(seen, "lab")).devices] == [{}] * 4
 
 
 def test_a_small_message_that_was_held_up_makes_no_link_infinite() -> None:

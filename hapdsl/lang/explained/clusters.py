@@ -132,7 +132,7 @@ CLUSTERS: dict[str, Explanation] = {
     ),
     "HAP427": Explanation(
         "an operator that there isn't",
-        "A warning: an efficiency or a measured table names no operator, so nothing is priced by it. An entry holds for the operator of that name "
+        "A warning: an efficiency, a tile or a measured table names no operator, or a tile one whose declaration calls no dims `tiled`, so nothing is priced by it. An entry holds for the operator of that name "
         "and for those whose names continue it with `_`: conv2d for conv2d_input_grad, too.",
         "efficiency = { matmull = 0.7 }",
         "efficiency = { matmul = 0.7 }",

@@ -6,7 +6,7 @@ stood in the text) never takes part in a comparison, comments do, so `parse(prin
     File      = (Import | Def | Op | Model | Device | Cluster | Program)*
     Model     = (Declare | Assign | Repeat | Microbatch | Output | Metric | Train | Group)*
     Def       = (Declare | Assign | Repeat | Return)*
-    Op        = (Sum | Linear | Whole | Size | Flops | Grad | Training | Evaluation | Without | Torch | Dtype | Notation | At | Order | Reads)*
+    Op        = (Sum | Linear | Whole | Size | Flops | Tiled | Grad | Training | Evaluation | Without | Torch | Dtype | Notation | At | Order | Reads)*
     Cluster   = (Device | HostNode | Network | Measured)*
     Program   = (Mesh | Shares | Ratio | Fingerprint | Pin | Section | Turns | Line | Free | Rest)*
 """
@@ -66,6 +66,7 @@ from hapdsl.lang.nodes.operators import (
     Rule,
     Size,
     Sum,
+    Tiled,
     Torch,
     Training,
     Whole,
@@ -92,8 +93,8 @@ __all__ = [
     "HostNode", "Import", "Index", "Items", "Layers", "Line", "Linear", "Measured", "Mesh", "Metric", "Microbatch",
     "Model", "Name", "Negate", "Network", "Node", "Notation", "Number", "Op", "Operand", "Order", "Output",
     "Parameter", "Part", "Pin", "Placed", "Program", "Quantity", "Ratio", "Reads", "Repeat", "Rest", "Result",
-    "Return", "Rule", "Section", "Setting", "Shares", "Size", "Span", "Statement", "Sum", "Text", "Torch", "Train",
-    "Training", "Turns", "Type", "Value", "Whole", "Without",
+    "Return", "Rule", "Section", "Setting", "Shares", "Size", "Span", "Statement", "Sum", "Text", "Tiled", "Torch",
+    "Train", "Training", "Turns", "Type", "Value", "Whole", "Without",
 ]  # fmt: skip
 
 

@@ -95,6 +95,13 @@ class Rule(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Tiled(Statement):
+    """`tiled (groups c), (groups o)`: kernels compute these dims in tiles, so the last of them costs as much as a full one."""
+
+    dims: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Grad(Statement):
     """`grad x = …, w = …`: what the backward pass computes."""
 
