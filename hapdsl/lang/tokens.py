@@ -12,9 +12,11 @@ DEEPEST_EXPRESSION = 100
 DEEPEST_BLOCK = 40
 
 _COMMENT = re.compile(r"#[^\n]*")
-_OPENING = frozenset("([")
-_CLOSING = frozenset(")]")
-_OPERATORS = frozenset(("+", "-", "*", "/", "//", "%"))
+# What a token does to the depth, by its text.
+_DOES = {
+    ",": "comma", "(": "open", "[": "open", ")": "close", "]": "close", "{": "block", "}": "end",
+    **dict.fromkeys(("+", "-", "*", "/", "//", "%"), "chain"),
+}  # fmt: skip
 
 
 class TooDeep(Exception):
@@ -41,26 +43,30 @@ class Newlines:
         blocks = depth = 0
         comma = False
         for token in stream:
-            after_comma, comma = comma, token == ","
-            if token.type == "_SEP":
-                if (len(chained) > 1 or after_comma) and ";" not in _COMMENT.sub("", token):
-                    continue
-                chained, depth = [0], 0
-            elif token == ",":
+            does = _DOES.get(
+                token.value
+            )  # not the token itself: lark compares those in Python, half a dozen times each
+            after_comma, comma = comma, does == "comma"
+            if does is None:
+                if token.type == "_SEP":
+                    if (len(chained) > 1 or after_comma) and ";" not in _COMMENT.sub("", token):
+                        continue
+                    chained, depth = [0], 0
+            elif does == "comma":
                 depth -= chained[-1]
                 chained[-1] = 0
-            elif token in _OPENING:
+            elif does == "open":
                 chained.append(0)
                 depth += 1
-            elif token in _CLOSING:
+            elif does == "close":
                 if len(chained) > 1:
                     depth -= chained.pop() + 1
-            elif token in _OPERATORS:
+            elif does == "chain":
                 chained[-1] += 1
                 depth += 1
-            elif token == "{":
+            elif does == "block":
                 blocks += 1
-            elif token == "}":
+            else:
                 blocks -= 1
             if depth > DEEPEST_EXPRESSION or blocks > DEEPEST_BLOCK:
                 raise TooDeep(token)
