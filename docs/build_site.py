@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from hapdsl.lang.codes import CODES
@@ -85,7 +86,13 @@ def pages(to: Path) -> None:
 
 
 def main() -> int:
-    """Build the site; the status of zensical, which a warning makes 1."""
+    """Build the site; the status of zensical, which a warning makes 1, or 2 where it isn't installed."""
+    if find_spec("zensical") is None:
+        print(
+            "the site is built by zensical, not installed here: pip install -e '.[docs]' (make test does)",
+            file=sys.stderr,
+        )
+        return 2
     pages(BUILD / "pages")
     settings = BUILD / "mkdocs.yml"  # beside the pages that it names
     shutil.copyfile(DOCS / "mkdocs.yml", settings)

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import graphviz
+from bound import bound_svg
 
 from hapdsl.search.structure import Structure
 from hapdsl.workbench import Workbench
@@ -92,6 +93,7 @@ def main() -> None:
     """Draw everything."""
     PICTURES.mkdir(exist_ok=True)
     choices()
+    (PICTURES / "bound.svg").write_text(bound_svg(), encoding="utf-8")
     cluster()
     plans()
 
