@@ -3,7 +3,7 @@
 Only indices of operators and symbols of declarations tie dims, never equal sizes (design §2). The same tensor in each turn of a
 repeat is tied too: `layer.0.q` and `layer.3.q` are one tensor of the text, `layer.*.q`. So ties are made between the dims of the text
 (`Place`), once for each call of the text, however many turns make it: whatever one turn ties, it ties in all of them.
-Cost: near-linear in the dims and calls of distinct layers (union-find), and a look-up for each dim of each tensor.
+Cost: near-linear in the dims and calls of distinct layers (disjoint sets), and a look-up for each dim of each tensor.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from networkx.utils import UnionFind
-
 from hapdsl.graph.scope import Draft, DraftNode
+from hapdsl.graph.ties import Ties
 from hapdsl.graph.training import DimensionClass
 
 Place = tuple[str, int, int]  # a tensor's name with `*` for the turns it stands in, the dim, its extent
@@ -33,20 +32,20 @@ def classes(
     """
     general = _general(repeats)
     words = {tensor.name: general(tensor.name) for tensor in tensors}
-    ties: UnionFind = UnionFind()
+    ties: Ties[Place] = Ties()
     lengths: dict[Place, int] = {}  # what the units must divide, where an operator cuts a merged dim
     for tensor in tensors:
         for place in _places(tensor, words):
             if place not in lengths:
                 lengths[place] = 0
-                ties[place]
+                ties.add(place)
     _tie_operators(nodes, words, lengths, ties)
     for old, new in alike:
         for one, other in zip(_places(old, words), _places(new, words), strict=True):
-            ties.union(one, other)
+            ties.tie(one, other)
     symbols = _tie_symbols(tensors, words, ties)
     ranks = {symbol: k for k, symbol in enumerate(order)}
-    groups = [list(group) for group in ties.to_sets()]
+    groups = list(ties.sets())
     members: list[list[tuple[str, int]]] = [[] for _ in groups]
     number = {place: k for k, group in enumerate(groups) for place in group}
     for tensor in sorted(tensors, key=lambda t: (len(t.name), t.name)):
@@ -78,7 +77,7 @@ def _places(tensor: Draft, words: Mapping[str, str]) -> list[Place]:
 
 
 def _tie_operators(
-    nodes: Sequence[DraftNode], words: Mapping[str, str], lengths: dict[Place, int], ties: UnionFind
+    nodes: Sequence[DraftNode], words: Mapping[str, str], lengths: dict[Place, int], ties: Ties[Place]
 ) -> None:
     seen = set()
     for node in nodes:
@@ -99,10 +98,10 @@ def _tie_operators(
                 lengths[place] = math.gcd(lengths[place], instance.extents[major])
                 head = first.setdefault(major, place)
                 if head is not place:  # most indices stand in few tensors, and a union costs
-                    ties.union(head, place)
+                    ties.tie(head, place)
 
 
-def _tie_symbols(tensors: Sequence[Draft], words: Mapping[str, str], ties: UnionFind) -> dict[Place, list[str]]:
+def _tie_symbols(tensors: Sequence[Draft], words: Mapping[str, str], ties: Ties[Place]) -> dict[Place, list[str]]:
     """The symbols of each place; turns of one text have the same."""
     symbols: dict[Place, list[str]] = {}
     first: dict[tuple[str, int], Place] = {}
@@ -114,5 +113,5 @@ def _tie_symbols(tensors: Sequence[Draft], words: Mapping[str, str], ties: Union
             own = symbols.setdefault(place, [])
             if symbol not in own:
                 own.append(symbol)
-                ties.union(first.setdefault((symbol, tensor.shape[d]), place), place)
+                ties.tie(first.setdefault((symbol, tensor.shape[d]), place), place)
     return symbols

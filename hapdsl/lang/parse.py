@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any, cast
 
-from lark import Lark, Token, UnexpectedInput
+from lark import Lark, Token, UnexpectedInput, lexer
 
 from hapdsl.lang import comments
 from hapdsl.lang.build import Builder
@@ -31,16 +31,21 @@ _lock = threading.Lock()
 def parser(strict: bool = False) -> tuple[Lark, Builder]:
     """The LALR parser of the language and the builder that its rules call; `strict` refuses any conflict."""
     builder = Builder()
-    lark = Lark(
-        grammar_file().read_text(encoding="utf-8"),
-        parser="lalr",
-        start="file",
-        transformer=cast(Any, builder),
-        postlex=cast(Any, Newlines()),
-        keep_all_tokens=True,
-        maybe_placeholders=False,
-        strict=strict,
-    )
+    # Where interegular is installed lark asks whether terminals collide, each time and at length: our tests ask that, `strict`.
+    asks, lexer.has_interegular = lexer.has_interegular, lexer.has_interegular and strict
+    try:
+        lark = Lark(
+            grammar_file().read_text(encoding="utf-8"),
+            parser="lalr",
+            start="file",
+            transformer=cast(Any, builder),
+            postlex=cast(Any, Newlines()),
+            keep_all_tokens=True,
+            maybe_placeholders=False,
+            strict=strict,
+        )
+    finally:
+        lexer.has_interegular = asks
     return lark, builder
 
 

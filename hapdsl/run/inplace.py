@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from networkx.utils import UnionFind
-
 from hapdsl.graph.inplace import overwrites
+from hapdsl.graph.ties import Ties
 from hapdsl.graph.training import Node
 from hapdsl.run.lower import Compute, Convert, Exchange, Lowered, Step
 from hapdsl.theory.library import standard
@@ -70,15 +69,15 @@ def written(lowered: Lowered, device: int) -> Mapping[int, frozenset[int]]:
 
 def _shared(lowered: Lowered, device: int) -> dict[int, set[int]]:
     """By slot all that may lie in the same memory, those of them that aren't alone. A new value may do so in the next step, under the old one's name."""
-    sets: UnionFind = UnionFind()
+    ties: Ties[int] = Ties()
     for old, new in lowered.goals.updated.items():
-        sets.union(lowered.slots[old], lowered.slots[new])
+        ties.tie(lowered.slots[old], lowered.slots[new])
     dtypes = {slot: lowered.dtype_of(value) for value, slot in lowered.slots.items()}
     for step in lowered.steps:
         for source, target in _ways(step, device):
             if dtypes[source] == dtypes[target]:
-                sets.union(source, target)
-    return {slot: members for members in sets.to_sets() for slot in members}
+                ties.tie(source, target)
+    return {slot: members for members in map(set, ties.sets()) for slot in members}
 
 
 def _ways(step: Step, device: int) -> Iterable[tuple[int, int]]:
