@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hapdsl.commands.options import files, to_stdout
+from hapdsl.commands.options import files, program_output
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.files import write_file
 
@@ -18,14 +18,7 @@ from hapdsl.lang.files import write_file
     "--on", metavar="CLUSTER", shell_complete=files, help="Another cluster: a NAME in FILE, a file, or FILE:NAME."
 )
 @click.option("--unroll", is_flag=True, help="Write every layer's lines.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="OUT",
-    shell_complete=files,
-    callback=to_stdout,
-    help="Write the program here, with all that it needs. Without it: to stdout, as with -.",
-)
+@program_output
 @json_option
 @click.pass_obj
 def command(out: Output, file: str, name: str | None, on: str | None, unroll: bool, output: str | None) -> int:

@@ -41,6 +41,16 @@ def folders(context: click.Context, parameter: click.Parameter, incomplete: str)
     return [CompletionItem(incomplete, type="dir")]
 
 
+program_output = click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    shell_complete=files,
+    callback=to_stdout,
+    help="Write the program here, with all that it needs. Without it: to stdout, as with -.",
+)
+
+
 class Real(click.FloatRange):
     """A number in a range. NaN compares with nothing, so click's own range lets it through."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.options import Real, files, to_stdout
+from hapdsl.commands.options import Real, files, program_output
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import indented, memory_table, percent, shares, table
@@ -53,14 +53,7 @@ INTERRUPTED = 130
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
 @click.option("--all-devices", is_flag=True, help="Leave no device out, even where it is faster without.")
 @click.option("--unroll", is_flag=True, help="Write every layer's lines.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="OUT",
-    shell_complete=files,
-    callback=to_stdout,
-    help="Write the program here, with all that it needs. Without it: to stdout, as with -.",
-)
+@program_output
 @json_option
 @click.pass_obj
 def command(

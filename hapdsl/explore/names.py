@@ -48,14 +48,9 @@ def definition(text: str, name: str, line: int, program: Priced | None) -> Place
             inside = program is not None and program.line < number <= program.end_line
             if not inside and (m := pattern.match(code(row))) is not None:
                 places.append((number, m.start(1) + 1))
-    here = [p for p in places if p[0] != line]
-    return (
-        here[0]
-        if here and len(places) > 0 and places[0][0] == line
-        else places[0]
-        if places and places[0][0] != line
-        else None
-    )
+    if places and places[0][0] != line:
+        return places[0]
+    return next((p for p in places if p[0] != line), None)
 
 
 def _made(row: str, at: int) -> bool:
