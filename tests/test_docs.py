@@ -11,6 +11,7 @@ import pytest
 from benchmarks import summary
 from benchmarks.pages import filled, marks
 from hapdsl.cli import VERBS
+from hapdsl.lang import nodes
 from hapdsl.lang.codes import CODES
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
@@ -43,6 +44,46 @@ def test_its_texts_check(text: str, tmp_path: Path) -> None:
     for name in bench.bundle.clusters:
         assert len(bench.cluster(name)) > 1
     assert parse(to_text(bench.bundle.main.tree)) == bench.bundle.main.tree
+
+
+# What a fragment of the page stands in, by how it begins; `{}` is where.
+AROUND = {
+    "import": "{}\nmodel m(n = 8) {\n input a : f32[n, 4]\n loss = sum(twice(a), [0, 1])\n output loss\n}",
+    "train": "model m(n = 8, d = 4) {\n input x : f32[n, d]\n param head : f32[d, d]\n param out.bias, in.norm.w : f32[d]\n"
+    " u = matmul(add(mul(x, in.norm.w), out.bias), head)\n loss = sum(u, [0, 1])\n{}\n}",
+    "buffer": 'import "std/schedules.hap"\n'
+    "model m(n = 8, d = 4) {\n input x : f32[n, d]\n param w : f32[d, d]\n u = matmul(x, w)\n loss = sum(u, [0, 1])\n{}\n}",
+    "device": 'import "std/hardware.hap"\ncluster c {\n{}\n node host = 2 * v100 over { bandwidth = 1 GB/s, latency = 5 us }\n}',
+    "node": 'import "std/hardware.hap"\ncluster c {\n{}\n}',
+    "microbatch": "program p for m {\n{}\n}",
+    "mesh": "program p for m {\n{}\n}",
+    "program": "{}",
+}
+# Only parsed: parts of programs, with the rest left out.
+PARTS = ("microbatch", "mesh", "program")
+
+
+def fragments(page: Path) -> list[str]:
+    """The page's other indented blocks: parts of blocks, and what stands before them."""
+    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page.read_text(encoding="utf-8"), re.MULTILINE)
+    blocks = ["\n".join(line[4:] for line in text.strip("\n").split("\n")) + "\n" for text in found]
+    return [b for b in blocks if b not in texts(page)]
+
+
+@pytest.mark.parametrize("text", fragments(LANGUAGE), ids=lambda t: t.split()[0])
+def test_its_fragments_stand_where_they_belong(text: str, tmp_path: Path) -> None:
+    (tmp_path / "blocks.hap").write_text("def twice(x) { return scale(x, by = 2) }\n", encoding="utf-8")
+    kind = text.split()[0]
+    if kind == "import" and re.search("^cluster ", text, re.MULTILINE):
+        whole = text
+    else:
+        whole = AROUND[kind].replace("{}", text.replace("…", ""))
+    bench = Workbench(tmp_path / "page.hap", whole)
+    tree = bench.bundle.main.tree
+    assert parse(to_text(tree)) == tree
+    if kind not in PARTS:
+        (block,) = (item for item in tree.items if not isinstance(item, nodes.Import))
+        assert bench.graph(block.name).nodes if isinstance(block, nodes.Model) else len(bench.cluster(block.name)) > 1
 
 
 def test_what_it_says_of_names() -> None:
