@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hapdsl.cost.evaluate import Cost
 from hapdsl.graph.program import Program
 
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.intp]
 TOUCH = 1e-9  # of the whole step: ends and starts that are closer are the same moment
 
 
@@ -14,27 +17,36 @@ def critical_path(program: Program, cost: Cost) -> list[int]:
     """The numbers of the instructions of a critical path, in the order they run.
 
     From the one that ends last back to one that has just ended when it starts: on the same device, or an operand's maker; of several the one that
-    lasted longest. Cost: O(instructions²) at worst by numpy rows, in practice O(path × instructions).
+    lasted longest. Cost: a sort of the instructions per device that is met, and two look-ups an instruction of the path.
     """
     starts, ends = cost.starts_s, cost.ends_s
-    lasting = np.array([bool((seconds > 0).any()) for seconds in cost.per_instruction_s])
-    if not lasting.any():
+    longest = np.array([seconds.max(initial=0.0) for seconds in cost.per_instruction_s])
+    lasting = np.flatnonzero(longest > 0)
+    if not len(lasting):
         return []
-    whole = float(ends.max())
-    last = int(np.where(lasting, ends.max(axis=1), -1.0).argmax())
+    every = ends.max(axis=1)
+    touch = TOUCH * float(ends.max())
+    sorted_ends: dict[int | None, tuple[Floats, Numbers]] = {}
+
+    def ending(at: float, device: int | None) -> Numbers:
+        """What lasts and ends then on a device, or on the last of all (None), by number."""
+        if device not in sorted_ends:
+            own = (every if device is None else ends[:, device])[lasting]
+            order = own.argsort()
+            sorted_ends[device] = own[order], lasting[order]
+        own, numbers = sorted_ends[device]
+        return np.sort(numbers[own.searchsorted(at - touch) : own.searchsorted(at + touch, "right")])
+
+    last = int(lasting[every[lasting].argmax()])
     device = int(ends[last].argmax())
     path = [last]
-    while float(starts[path[-1]].min()) > TOUCH * whole:
+    while float(starts[path[-1]].min()) > touch:
         k = path[-1]
-        start = float(starts[k][device])
         together = program.instructions[k].is_collective
-        own = ends.max(axis=1) if together else ends[:, device]
-        before = lasting & (np.abs(own - start) <= TOUCH * whole)
-        before[k:] = False
-        found = np.flatnonzero(before)
+        found = ending(float(starts[k][device]), None if together else device)
+        found = found[found < k]
         if not len(found):
             break
-        spent = np.array([float(cost.per_instruction_s[n].max()) for n in found])
-        path.append(int(found[spent.argmax()]))
+        path.append(int(found[longest[found].argmax()]))
         device = int(ends[path[-1]].argmax()) if together else device
     return path[::-1]
