@@ -72,26 +72,31 @@ def _sampled(tokens, block, budget):
 
 
 @functools.cache
-def _first():
-    """Of each block the tokens that stand in a line of a form that no block of its kind had before, at that place in it.
+def _first(budget, width, every=1):
+    """Of each block so many tokens side by side, where no block before had the like: the same kind of block, lines of the same form, the
+    same places in them.
 
     Lines are of one form where only names, numbers and texts differ: what is missing from them is missing alike.
     """
     words = {t.pattern.value for t in parser()[0].terminals if isinstance(t.pattern, PatternStr)}
     seen = set()
-    found = []
-    for block, _ in _blocks():
+    found = {}
+    for number, (block, _) in list(enumerate(_blocks()))[::every]:
         lines = block.split("\n")
         starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=0))
         forms = [tuple(_form(m[0], words) for m in _TOKEN.finditer(line)) for line in lines]
-        kept = []
-        for token in _sampled(_tokens(block), block, 500):
+
+        def place(token, block=block, starts=starts, forms=forms):
             k = bisect.bisect_right(starts, token.start()) - 1
-            key = block.split(None, 1)[0], forms[k], len(_TOKEN.findall(block, starts[k], token.start()))
+            return forms[k], len(_TOKEN.findall(block, starts[k], token.start()))
+
+        tokens = _sampled(_tokens(block), block, budget)
+        kept = found[number] = []
+        for side_by_side in zip(*(tokens[k:] for k in range(width)), strict=False):
+            key = block.split(None, 1)[0], *map(place, side_by_side)
             if key not in seen:
                 seen.add(key)
-                kept.append(token)
-        found.append(kept)
+                kept.append(side_by_side)
     return found
 
 
@@ -105,15 +110,14 @@ def _form(text, words):
 def test_one_token_deleted(number):
     block, _ = _blocks()[number]
     assert answer(block) == []
-    for token in _first()[number]:
+    for (token,) in _first(500, 1)[number]:
         answer(block[: token.start()] + " " + block[token.end() :])
 
 
 @pytest.mark.parametrize("number", _params()[::3])
 def test_one_token_doubled_or_swapped(number):
     block, _ = _blocks()[number]
-    tokens = _sampled(_tokens(block), block, 60)
-    for first, second in itertools.pairwise(tokens):
+    for first, second in _first(60, 2, every=3)[number]:
         answer(f"{block[: first.end()]} {block[first.start() :]}")
         answer(
             block[: first.start()] + second[0] + block[first.end() : second.start()] + first[0] + block[second.end() :]
