@@ -169,15 +169,34 @@ class Program:
     def _pieces(self) -> dict[Value, tuple[np.ndarray, np.ndarray]]:
         return {}
 
+    @cached_property
+    def _cuts(self) -> dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]]:
+        """Pieces by what they depend on: tensors of one shape, in the same classes and placement, are cut alike."""
+        return {}
+
+    @cached_property
+    def _extents(self) -> dict[int, np.ndarray]:
+        """A whole extent on each device, by the extent."""
+        return {}
+
     def _piece(self, value: Value) -> tuple[np.ndarray, np.ndarray]:
         tensor = self.graph.tensors[value.tensor]
-        n = self.layout.devices
-        offsets = np.zeros((n, len(tensor.shape)), dtype=np.int64)
-        lengths = np.tile(np.array(tensor.shape, dtype=np.int64).reshape(1, -1), (n, 1))
-        for d, cls in enumerate(tensor.classes):
-            axes = tuple(a for a, p in enumerate(value.placement) if p.kind == "S" and p.dim == d)
+        key = (tensor.shape, tensor.classes, value.placement)
+        cut = self._cuts.get(key)
+        if cut is None:
+            cut = self._cuts[key] = self._cut(tensor.shape, tensor.classes, value.placement)
+        return cut
+
+    def _cut(
+        self, shape: tuple[int, ...], classes: tuple[str | None, ...], placement: Placements
+    ) -> tuple[np.ndarray, np.ndarray]:
+        offsets = np.zeros((self.layout.devices, len(shape)), dtype=np.int64)
+        lengths = np.empty_like(offsets)
+        lengths[:] = shape
+        for d, cls in enumerate(classes):
+            axes = tuple(a for a, p in enumerate(placement) if p.kind == "S" and p.dim == d)
             if axes and cls is not None:
-                scale = tensor.shape[d] // self.graph.classes[cls].units
+                scale = shape[d] // self.graph.classes[cls].units
                 start, length = self.layout.units(cls, axes)
                 offsets[:, d] = start * scale
                 lengths[:, d] = length * scale
@@ -198,14 +217,22 @@ class Program:
         node = instruction.node
         assert node is not None
         instance = node.instance
-        found: dict[str, np.ndarray] = {i: np.full(self.layout.devices, e) for i, e in instance.extents.items()}
+        whole = self._extents
+        found: dict[str, np.ndarray] = {}
+        for index, extent in instance.extents.items():
+            if extent not in whole:
+                whole[extent] = np.full(self.layout.devices, extent)
+            found[index] = whole[extent]
         sides: Iterable[tuple[Value, tuple[tuple[str, ...], ...]]] = [
             *zip(instruction.inputs, instance.operands, strict=True),
             *zip(instruction.outputs, instance.results, strict=True),
         ]
         for value, dims in sides:
+            cut = [p.dim for p in value.placement if p.kind == "S"]
+            if not cut:
+                continue
             _, lengths = self.piece(value)
-            for d, dim in enumerate(dims):
-                if dim and any(p.kind == "S" and p.dim == d for p in value.placement):
+            for d in cut if len(cut) == 1 else sorted(set(cut)):
+                if d < len(dims) and (dim := dims[d]):
                     found[instance.major(dim)] = lengths[:, d] // instance.minor(dim)
         return found
