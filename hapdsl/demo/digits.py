@@ -111,6 +111,7 @@ def show_plan(found: Plan, devices: list[str]) -> None:
 
 
 def run(found: Plan, processes: int, steps: int) -> RunResult:
+    """Train the plan on processes of this machine, with a bar, and say how long a step took beside what was predicted."""
     # no refreshing thread: processes are forked, which is safe (and fast) only without threads
     with Progress(TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("loss {task.fields[loss]}"), TimeElapsedColumn(), console=console, auto_refresh=False) as bar:  # fmt: skip
         task = bar.add_task("train", total=steps, loss="-")
@@ -130,6 +131,7 @@ def run(found: Plan, processes: int, steps: int) -> RunResult:
 
 
 def beside_torch(found: Plan, result: RunResult) -> bool:
+    """Train the same model in plain PyTorch, from the same weights on the same data: do losses, parameters and accuracy agree?"""
     graph = found.program.graph
     torch.set_num_threads(1)
     feed: Feed = open_feed("digits", graph)
@@ -165,6 +167,7 @@ def beside_torch(found: Plan, result: RunResult) -> bool:
 
 
 def judge(what: str, fine: bool) -> bool:
+    """Print a verdict, and pass it on."""
     console.print(f"[{'green' if fine else 'red'}]{'yes' if fine else 'NO'}[/] {what}")
     return fine
 
