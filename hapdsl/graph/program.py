@@ -223,16 +223,13 @@ class Program:
             if extent not in whole:
                 whole[extent] = np.full(self.layout.devices, extent)
             found[index] = whole[extent]
-        sides: Iterable[tuple[Value, tuple[tuple[str, ...], ...]]] = [
-            *zip(instruction.inputs, instance.operands, strict=True),
-            *zip(instruction.outputs, instance.results, strict=True),
-        ]
-        for value, dims in sides:
-            cut = [p.dim for p in value.placement if p.kind == "S"]
-            if not cut:
+        for value, cuts in zip((*instruction.inputs, *instruction.outputs), instance.cuts, strict=True):
+            dims = [p.dim for p in value.placement if p.kind == "S"]
+            if not dims:
                 continue
             _, lengths = self.piece(value)
-            for d in cut if len(cut) == 1 else sorted(set(cut)):
-                if d < len(dims) and (dim := dims[d]):
-                    found[instance.major(dim)] = lengths[:, d] // instance.minor(dim)
+            for d in dims if len(dims) == 1 else sorted(set(dims)):
+                if d < len(cuts) and (cut := cuts[d]) is not None:
+                    major, minor = cut
+                    found[major] = lengths[:, d] // minor
         return found

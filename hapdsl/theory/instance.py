@@ -110,6 +110,14 @@ class Instance:
         """How many elements of a dim go with one of its major index."""
         return math.prod(self.extents[i] for i in dim) // self.extents[self.major(dim)]
 
+    @cached_property
+    def cuts(self) -> tuple[tuple[tuple[str, int] | None, ...], ...]:
+        """`(major, minor)` of each dim of each operand and then of each output; None of a dim that holds no index."""
+        return tuple(
+            tuple((self.major(dim), self.minor(dim)) if dim else None for dim in dims)
+            for dims in self.operands + self.results
+        )
+
     def majors(self, index: str) -> tuple[list[int | None], list[int | None]] | None:
         """For each operand and each output the dim whose major index is `index`, None where it is absent.
 
