@@ -1,6 +1,6 @@
 """A complete program in a better order: communication behind compute, and work of a few devices where the others wait.
 
-What is kept: the instructions, their messages and methods, and so every bound that sees no order. `levels` proposes orders for the synchronous
+What is kept: the instructions, their messages and methods, and so every bound that sees no order (overlapped, long messages may be cut: `cuts`). `levels` proposes orders for the synchronous
 cost, `streams` for the overlapped one, each with every section's lines left in their section, and free of that. An order is taken where it is
 faster than the one at hand and fits into memory (where that one does; else where it needs no more); of what is too large for memory the way
 there is halved until it fits. A text of many lines is hard to read, and layers in different orders can't be rolled up:
@@ -24,6 +24,7 @@ from hapdsl.cost.overlap import simulate
 from hapdsl.cost.pricing import Ints, Line, Pricer
 from hapdsl.graph.program import COLLECTIVES, LOCAL, Instruction, Program, Value
 from hapdsl.lang import nodes
+from hapdsl.search.cuts import cut_messages
 from hapdsl.search.levels import by_levels
 from hapdsl.search.order import Tasks
 from hapdsl.search.restriction import Wish
@@ -84,6 +85,8 @@ def reordered_lines(
         tasks.keep_sections(sections)
         if tasks.part != before or sections:
             best = judge.better(best, tasks, propose(tasks))
+    if objective == "overlap":
+        best = judge.better_cut(best, written)
     return best.lines
 
 
@@ -142,8 +145,8 @@ class _Judge:
         """Peak bytes, int array [devices]."""
         return measure(self.program.graph, lines, self.pricer).peak
 
-    def better(self, best: _Order, tasks: Tasks, order: list[int]) -> _Order:
-        """The better of what is at hand and an order of tasks, or as much of it as fits."""
+    def better(self, best: _Order, tasks: Tasks, order: list[int], more: float = 0.0) -> _Order:
+        """The better of what is at hand and an order of tasks, or as much of it as fits; `more` seconds are held against it."""
         for part in _parts_of_the_way(order):
             lines = tasks.ordered(part)
             seconds = self.seconds(lines)
@@ -151,9 +154,28 @@ class _Judge:
                 return best
             if self.fits(lines):
                 longer = max(0.0, self.rows(lines) / max(1, self.length) - 1 - FEW)
-                found = _Order(lines, seconds, seconds + LINES * longer * self.start)
+                found = _Order(lines, seconds, seconds + more + LINES * longer * self.start)
                 return found if found.score < best.score * (1 - LEAST) else best
         return best
+
+    def better_cut(self, best: _Order, written: Written | None) -> _Order:
+        """The better of what is at hand and the same program with its long messages in pieces, in the best order of the best of these.
+
+        What pieces add to all messages one after another must be gained on top: latencies are paid for certain, and hidden only where devices and
+        network do in truth as much at once as the simulation says.
+        """
+        least, added, chosen = best.score, 0.0, None
+        whole = self.sent_seconds(self.lines)
+        for lines in cut_messages(self.lines, self.pricer, best.seconds, written):
+            tasks, more = Tasks(lines, self.pricer, written), self.sent_seconds(lines) - whole
+            score = self.seconds(tasks.ordered(by_streams(tasks, QUICK))) + more
+            if score < least * (1 - LEAST):
+                least, added, chosen = score, more, tasks
+        return best if chosen is None else self.better(best, chosen, by_streams(chosen), added)
+
+    def sent_seconds(self, lines: Sequence[Line]) -> float:
+        """All messages, one after another."""
+        return sum(float(line.price.seconds.max()) for line in lines if line.instruction.is_collective)
 
 
 def _parts_of_the_way(order: list[int]) -> Iterator[list[int]]:

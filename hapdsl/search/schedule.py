@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 
-from hapdsl.cost.collectives import best_method
 from hapdsl.cost.columns import Columns
 from hapdsl.cost.evaluate import sync_seconds
 from hapdsl.cost.memory import measured
@@ -25,6 +24,7 @@ from hapdsl.graph.program import COLLECTIVES, Program
 from hapdsl.graph.training import Node
 from hapdsl.search.carry import RECOMPUTED
 from hapdsl.search.conversions import Conversions
+from hapdsl.search.cuts import cheapest_method
 from hapdsl.search.drawn import Message, Trace, Turn, Waiting
 from hapdsl.search.messages import BUCKET
 from hapdsl.search.offers import Offer, Step, provides
@@ -134,10 +134,7 @@ class Scheduler:
         if op not in COLLECTIVES:
             return None
         if message.shape not in self._methods:
-            before, after = (sum(self.pricer.sent(v) for v in side) for side in (message.sources, message.targets))
-            shares = {"reduce_scatter": after, "all_to_all": np.maximum(before, after)}.get(op, before)
-            total = float(np.max(shares) if op == "all_reduce" else np.sum(shares))
-            self._methods[message.shape] = best_method(op, shares, total, self.cluster)[0]
+            self._methods[message.shape] = cheapest_method(op, message.sources, message.targets, self.pricer)
         return self._methods[message.shape]
 
     def waits(self, name: str, source: Placement, offer: Offer) -> tuple[Waiting, ...]:

@@ -117,8 +117,10 @@ def test_never_above_still_proven_and_equal(seed: int) -> None:
 
 
 def work(program: Program) -> Counter[object]:
-    """What is done, in no order."""
-    return Counter((i.op, i.inputs, i.outputs, i.method) for i in program.instructions)
+    """What is done, in no order; tensors that share a message may as well travel apart."""
+    calls = Counter((i.op, i.inputs, i.outputs) for i in program.instructions if not i.is_collective)
+    sent = (i for i in program.instructions if i.is_collective)
+    return calls + Counter((i.op, pair) for i in sent for pair in zip(i.inputs, i.outputs, strict=True))
 
 
 def same_results(one: Program, other: Program) -> None:
@@ -189,6 +191,52 @@ def test_a_gather_is_prefetched_behind_compute() -> None:
     ops = [i.op for i in found.instructions]
     assert ops.index("all_gather") < ops.index("reduce_scatter")
     assert reordered(found, pricer, "overlap") is found
+
+
+TWO_GRADIENTS = """
+model two(batch = 1024, d = 4) {
+    input x  : f32[batch, d]
+    param w1 : f32[d, d]
+    param w2 : f32[d, d]
+    h = matmul(x, w1)
+    y = matmul(h, w2)
+    loss = mean(y, dims = [0, 1])
+    train loss with sgd(lr = 0.1)
+}
+"""
+SLOW = """cluster link {
+    device one { compute = 4096 FLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }
+    node host = 2 * one over { bandwidth = 16 B/s, latency = LATENCY }
+}"""
+
+
+def test_a_message_is_cut_where_its_first_half_can_leave_earlier() -> None:
+    """Five products of 512 x 4 x 4 x 2 FLOP take 4 s each, and two gradients of 64 B in one message 8 s behind those that make them; or 4 s each,
+    the first beside the product that makes the second, which in turn leaves beside one that only the loss waits for.
+    """
+    graph, made = training(TWO_GRADIENTS), cluster(SLOW.replace("LATENCY", "0 us"))
+    program, pricer = sharded(graph, made, zero=False)
+    (together,) = (i for i in program.instructions if i.is_collective and len(i.inputs) > 1)
+    small = evaluate(program, made).overlap_s - (5 * 4 + 8)
+    assert 0 <= small < 2  # the mean, its gradient, updates, and the loss of 4 B
+    found = reordered(program, pricer, "overlap")
+    sent = [i for i in found.instructions if i.is_collective and i.inputs[0] in together.inputs]
+    assert [v for i in sent for v in i.inputs] == list(together.inputs) and len(sent) == 2
+    assert evaluate(found, made).overlap_s == pytest.approx(5 * 4 + small, abs=0.3)
+    assert reread(found, graph, 2).ok
+    same_results(program, found)
+    written = reordered(program, pricer, "overlap", lambda i: i is together)
+    assert together.inputs in [i.inputs for i in written.instructions]
+
+
+def test_a_message_stays_whole_where_latencies_cost_more_than_is_hidden() -> None:
+    """Pieces add 2 x 2.5 s of latency, of which 4 s may be hidden."""
+    graph, made = training(TWO_GRADIENTS), cluster(SLOW.replace("LATENCY", "2500 ms"))
+    program, pricer = sharded(graph, made, zero=False)
+    assert work(reordered(program, pricer, "overlap")) == work(program)
+    assert sum(i.is_collective for i in reordered(program, pricer, "overlap").instructions) == sum(
+        i.is_collective for i in program.instructions
+    )
 
 
 def test_what_is_prefetched_must_fit() -> None:
