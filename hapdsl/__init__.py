@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """What works on modules needs torch, which takes seconds to import: only when it is asked for."""
+    """What works on modules needs torch, which takes seconds to import: only when it is asked for. Raises ImportError without torch."""
     if name in __all__:
         import importlib
 
-        return getattr(importlib.import_module("hapdsl.api"), name)
+        try:
+            return getattr(importlib.import_module("hapdsl.api"), name)
+        except ModuleNotFoundError as missing:
+            if missing.name != "torch":
+                raise
+            raise ImportError(f"hapdsl.{name} works on modules and needs torch: pip install torch") from None
     raise AttributeError(f"module 'hapdsl' has no attribute '{name}'")

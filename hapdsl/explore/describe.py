@@ -93,7 +93,7 @@ def _together(costs: Mapping[int, LineCost], line: int, last: int, priced: Price
 
 
 def _per_device(seconds: tuple[float, ...], names: tuple[str, ...]) -> str:
-    """Equal neighbours once: `host.0-1 6.26 us, host.2-5 10.6 us`."""
+    """Equal neighbours once: `host.0 … host.1 6.26 us, host.2 … host.5 10.6 us`."""
     parts: list[str] = []
     start = 0
     shown = [in_seconds(s) for s in seconds]

@@ -58,6 +58,22 @@ def test_without_torch(arguments: tuple[str, ...], status: int) -> None:
     assert ("HAP853" in done.stderr and "pip install torch" in done.stderr) == bool(status)
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import hapdsl; hapdsl.plan", "hapdsl.plan works on modules and needs torch: pip install torch"),
+        (
+            "import runpy; runpy.run_module('hapdsl.demo', run_name='__main__')",
+            "the demo needs torch, not installed here",
+        ),
+    ],
+)
+def test_python_without_torch_says_so_too(code: str, said: str) -> None:
+    hide = "import sys, importlib.util as u\nsys.modules['torch'] = None\nfind = u.find_spec\nu.find_spec = lambda n: None if n == 'torch' else find(n)\n"
+    done = subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and said in done.stderr
+
+
 def test_a_missing_package_is_an_object_with_json() -> None:
     done = without("scipy", "plan", "programs/models/mlp.hap", "--cluster", "programs/clusters/digits.hap", "--json")
     (found,) = json.loads(done.stdout)["diagnostics"]
