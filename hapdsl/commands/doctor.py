@@ -20,7 +20,6 @@ PACKAGES = (
     ("lark", "reading the language", True),
     ("numpy", "everything that has a price", True),
     ("scipy", "the share programs (HiGHS)", True),
-    ("networkx", "drawing and the search", True),
     ("rich", "tables and progress", True),
     ("torch", "run, import, check --numeric", False),
     ("safetensors", "checkpoints", False),

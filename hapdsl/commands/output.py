@@ -24,7 +24,6 @@ PACKAGES = {
     "textual": "textual",
     "scipy": "scipy",
     "numpy": "numpy",
-    "networkx": "networkx",
     "lark": "lark",
     "graphviz": "graphviz",
     "rich": "rich",
