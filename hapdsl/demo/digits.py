@@ -18,6 +18,7 @@ from rich.table import Table
 
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
+from hapdsl.cost.evaluate import evaluate
 from hapdsl.demo.torch_vit import TorchVit
 from hapdsl.draw.program import draw_program
 from hapdsl.lang.diagnostics import HapError
@@ -75,7 +76,7 @@ def digits() -> bool:
     console.print(
         f"verified: {len(checked.program.instructions)} instructions, {len(checked.diagnostics.errors)} errors"
     )
-    files = draw_program(found.program, found.cost, OUT / "digits.svg")
+    files = draw_program(checked.program, evaluate(checked.program, cluster), OUT / "digits.svg")
     (OUT / "digits.plan.txt").write_text(text, encoding="utf-8")
     console.print(f"drawn and written: {', '.join(str(f) for f in files)}, {OUT / 'digits.plan.txt'}", highlight=False)
 
