@@ -7,7 +7,7 @@ is but for the variables around the change, which are solved exactly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,13 +36,15 @@ class Nearby:
             for v in scope:
                 self.touching[v].append(k)
 
-    def changed(self, assignment: Assignment, variable: int, value: int) -> Assignment | None:
+    def changed(
+        self, assignment: Assignment, variable: int, value: int, steps: Sequence[int] = STEPS
+    ) -> Assignment | None:
         """The cheapest assignment with this value that keeps all that is more than some steps away.
 
-        None where even the widest of STEPS has none, or would need too large tables.
+        None where even the widest of `steps` has none, or would need too large tables.
         """
-        for steps in STEPS:
-            free = self.around(variable, steps) - {variable}
+        for far in steps:
+            free = self.around(variable, far) - {variable}
             found = self.solve(assignment, {variable: value}, free)
             if found is not None:
                 return found

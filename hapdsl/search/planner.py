@@ -2,7 +2,8 @@
 
 Given shares, the space's cutting planes and a few of its best leaves propose programs; given a program, the share MILP and
 one-unit moves propose shares. Every proposal is priced by the exact evaluator, and the pair that is reported was priced together. At
-the end A* proves how good the program is for its shares; where that turns up a better one, the two alternate once more.
+the end A* proves how good the program is for its shares; then programs without some kind of message (`without`) and programs near to the best
+ones (`climb`) are tried. Where that turns up a better one, the two alternate once more.
 
 Cost: per start 2 to 8 eliminations and as many schedules; per round the same, and a small MILP. A* over many leaves runs once per
 proof, as it seldom finds what the cutting planes' own minimisers don't.
@@ -20,11 +21,10 @@ from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.search.anyshares import bound_any_shares
+from hapdsl.search.around import Around
 from hapdsl.search.baselines import baselines as find_baselines
-from hapdsl.search.climb import climb
 from hapdsl.search.clock import Clock
 from hapdsl.search.listen import listen
-from hapdsl.search.nearby import Nearby
 from hapdsl.search.pairs import Pair, Pairs, shares_key
 from hapdsl.search.plan import BASELINES, Candidate, Plan, Progress, Report
 from hapdsl.search.reorder import NO_WISHES, Written, reordered, seconds_in_order, without_unread
@@ -34,6 +34,7 @@ from hapdsl.search.shares import Shares, layout_of, shares_of
 from hapdsl.search.spaces import Solved, Spaces
 from hapdsl.search.starts import starts
 from hapdsl.search.structure import Choice
+from hapdsl.search.without import do_without
 
 ROUNDS = 4
 PROOFS = 3
@@ -42,9 +43,7 @@ LEAVES = 24  # true evaluations per round at most, where the graph is small
 ROUND_WORK = 6_000  # calls to schedule per round: deep models get fewer leaves, or none
 PROOF_LEAVES = 300
 PROOF_WORK = 24_000
-CLIMB_WORK = 8_000  # calls x changes of a program that are tried near the best one,
-CLIMBS = 60  # where there are so many at least
-ORDER_WORK = 2_500  # the same, each priced in its best order
+ORDER_WORK = 2_500  # calls x changes of a program that are tried near to the best one in its best order
 FINAL_WORK = 20_000  # calls x devices that are put into a better order in the end; one program in any case
 FINALISTS = 3  # of these in the best order that is found
 ALIKE = 0.1  # of the gap that is asked for: pairs that differ by less are as good as each other
@@ -108,6 +107,7 @@ class _Planner:
         self.clock, self.progress, self.restriction, self.fixed = clock, progress, restriction, fixed
         self.pairs = Pairs(training, cluster, objective, name, lambda: self.say("better plan"))
         self.spaces = Spaces(training, cluster, objective, restriction, self.pairs, clock)
+        self.around = Around(self.spaces, self.under)
 
     @property
     def best(self) -> Pair | None:
@@ -238,17 +238,22 @@ class _Planner:
     # -- the proof -------------------------------------------------------------------
 
     def proven(self, best: Pair) -> tuple[Pair, float]:
-        """The best pair with a bound for its shares: close the gap by A*, and go on from what that finds."""
-        bound = 0.0
+        """The best pair with a bound for its shares: close the gap by A*, look around, and go on from what that finds."""
+        tried: set[object] = set()
         for turn in range(PROOFS):
-            bound = max(self.prove(best), listen(self.spaces, best))
-            self.climb(self.pairs.best or best, bound)
-            found = self.pairs.best or best  # at the same shares, where it is another
+            bound, shares = max(self.prove(best), listen(self.spaces, best)), shares_key(best.shares)
+            if shares not in tried:
+                do_without(self.spaces, self.best or best)
+                tried.add(shares)
+            self.around.climb(self.settled)
+            found = self.pairs.best or best
             if found is not best and turn < PROOFS - 1 and not self.out_of_time():
                 self.alternate(found)
-            best = self.pairs.best or best
-            if best is found:
+            last, best = best, self.pairs.best or best
+            if best is last:
                 break
+        if shares_key(best.shares) != shares:
+            bound = self.prove(best)
         return best, bound
 
     def prove(self, pair: Pair) -> float:
@@ -268,36 +273,6 @@ class _Planner:
             better, proof = self.spaces.search(solved, leaves, self.gap, pair)
             bound, pair = max(bound, proof), better or pair
         return min(bound, pair.seconds)
-
-    def climb(self, pair: Pair, bound: float) -> None:
-        """Programs near to a pair's, under its shares, where graphs are small; better ones are kept."""
-
-        def price(found: Pair) -> float:
-            if self.pairs.best is None or found.seconds < self.pairs.best.seconds:
-                self.pairs.fastest([found])
-            return found.seconds
-
-        if pair.seconds - bound > self.gap * pair.seconds:
-            self.near(pair, pair.seconds, price, CLIMB_WORK)
-
-    def near(self, pair: Pair, seconds: float, price: Callable[[Pair], float], work: int) -> Pair:
-        """The best by some price of the programs near to a pair's that fit; the pair itself, which takes `seconds`, where none is better."""
-        tries = work // len(self.training.nodes)
-        if tries < CLIMBS or self.out_of_time():
-            return pair
-        spaces = self.spaces
-        solved = spaces.solve(pair.shares, spaces.heavy, spaces.paid)
-        start = solved.assignment(pair.choice)
-        if not start:
-            return pair
-
-        def priced(assignment: tuple[int, ...]) -> float:
-            found = spaces.pair(solved, assignment)
-            return price(found) if found.fits else np.inf
-
-        near = Nearby(solved.space.graph, solved.pricing.prices)
-        found, least = climb(near, start, seconds, priced, tries, self.clock.late)
-        return spaces.pair(solved, found) if least < seconds else pair
 
     # -- the order -------------------------------------------------------------------
 
@@ -319,8 +294,8 @@ class _Planner:
             if shown.seconds(self.objective) < found[1].seconds(self.objective) * (1 - 1e-12):
                 found = pair, replace(shown, program=replace(shown.program, name=self.pairs.name))
         seconds = found[1].seconds(self.objective)
-        if seconds - bound > self.gap * seconds:
-            found = self.faster(found, self.near(found[0], seconds, price, ORDER_WORK))
+        if seconds - bound > self.gap * seconds or self.objective == "overlap":  # what overlaps is decided by the order
+            found = self.faster(found, self.around.near(found[0], seconds, price, ORDER_WORK, None))
         if shares_key(found[0].shares) != shares_key(best.shares):
             bound = self.prove(found[0])
         return self.surer(found, bound)

@@ -13,6 +13,7 @@ from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.compute import compute_dtype
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.astar import Limits, best_first
+from hapdsl.search.climb import Hope
 from hapdsl.search.clock import Clock
 from hapdsl.search.drawn import Drawn
 from hapdsl.search.eliminate import MAX_CELLS, Elimination, TooWide, eliminate
@@ -48,6 +49,7 @@ class Solved:
     by_tables: bool = True  # or by a mixed-integer program
     pairs: dict[tuple[int, ...], Pair] = field(default_factory=dict)
     looked_at: int = 0  # when it was last, by a count
+    hopes: list[Hope] | None = None  # what its values cost at least, as far as that was asked for
 
     @property
     def bytes(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hapdsl.cost.numbers import Numbers
-from hapdsl.search import eliminate, planner, prices, spaces
+from hapdsl.search import around, eliminate, planner, prices, spaces
 from hapdsl.search.baselines import baselines
 from hapdsl.search.drawn import Drawn
 from hapdsl.search.pairs import Pair, shares_key
@@ -19,7 +19,7 @@ def test_tables_that_had_to_go_are_the_same_again(monkeypatch: pytest.MonkeyPatc
     graph = training((PROGRAMS / "models" / "mlp.hap").read_text(encoding="utf-8"), batch=32, d=24, hidden=32)
     made = cluster((PROGRAMS / "clusters" / "shared_memory.hap").read_text(encoding="utf-8"))
     monkeypatch.setattr(planner, "PROOF_LEAVES", 6)
-    monkeypatch.setattr(planner, "CLIMB_WORK", 0)
+    monkeypatch.setattr(around, "CLIMB_WORK", 0)
     kept = plan(graph, made, gap=0.0, baselines=False)
     solved: list[int] = []
     whole = spaces.eliminate
