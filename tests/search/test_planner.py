@@ -331,7 +331,7 @@ def test_messages_too_quiet_for_the_rounds_are_heard_in_the_end() -> None:
 def test_what_is_left_of_a_gap_that_is_closed_is_looked_for_nearby() -> None:
     """Tensor parallelism cuts a loss that the bound's minimisers leave whole: less than the gap that is asked for, and one change away."""
     graph = Workbench(PROGRAMS / "models" / "rezero.hap").graph("rezero", {})
-    made = machines("a100_server")
+    made = clusters()["a100_server"]
     found = plan(graph, made, baselines=False)
     assert found.cost_s <= min(c.cost.sync_s for c in baselines(graph, made).values() if c is not None) * (1 + 1e-9)
 
