@@ -25,6 +25,7 @@ from hapdsl.workbench import Workbench
 from tests.search.planned import SMALL, deep, example, machines
 from tests.texts import PROGRAMS
 
+from .examples import clusters
 from .random_dags import random_case
 from .small import CLUSTERS, MODELS, cluster, reread, text_of, training
 
