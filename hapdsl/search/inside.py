@@ -20,7 +20,6 @@ import numpy as np
 
 from hapdsl.check.expand import Between, spread_layout
 from hapdsl.cluster.hardware import Cluster, weightless
-from hapdsl.cost.collectives import best_method
 from hapdsl.cost.numbers import Draft, Numbers
 from hapdsl.cost.pricing import Floats, Ints, Price, Pricer
 from hapdsl.graph.program import METHODS, Instruction, Layout, Value
@@ -97,11 +96,32 @@ class NodePricer(Pricer):
     def alone(
         self, kind: str, source: Value, target: Value, cluster: Cluster, sizes: tuple[Floats | Ints, float]
     ) -> float:
-        """As the lines say, without latencies where the message is a shared one's part. Never less than what nodes send each other."""
+        """As the lines say; of a shared message's part without latencies, and each line at the mean of what devices have of it.
+
+        A shared message is as long as the largest sum of its parts on a device, and parts are largest on different devices: their largest ones may add up
+        to more than that, their means can't. (Nor may a part count the larger of two such prices: each adds up, the larger ones don't.)
+        """
         shared = cluster is not self.cluster
         lines = self.lines.expanded(Instruction(kind, (source,), (target,)), self.between)
-        pricer = self.light if shared else self.inner
-        return max(self._seconds(lines, pricer)[0].max(), best_method(kind, *sizes, cluster)[1] if shared else 0.0)
+        return self._part(lines) if shared else float(self._seconds(lines, self.inner)[0].max())
+
+    def _part(self, lines: Sequence[Sequence[Draft]]) -> float:
+        """Seconds that a line's expansion adds at least to that of a message it is part of. Prices without latencies are in proportion to bytes."""
+        seconds = 0.0
+        for drafts in lines:
+            instruction = drafts[0].instruction
+            prices = [self.light.price_of(d.kind).seconds for d in drafts]
+            if not instruction.is_collective:
+                seconds += float(prices[0].mean())
+                continue
+            before, after = (
+                np.sum([self.inner.sent(v) for v in side], axis=0) for side in (instruction.inputs, instruction.outputs)
+            )
+            both = np.maximum(before, after), (before + after) / 2
+            most, mean = {"reduce_scatter": (after, after), "all_to_all": both}.get(instruction.op, (before, before))
+            if most.max() > 0:
+                seconds += min(float(p.max()) for p in prices) * float(mean.mean() / most.max())
+        return seconds
 
     # -- lines ---------------------------------------------------------------------
 

@@ -1,0 +1,54 @@
+"""Parts of a shared message between virtual devices add up to no more than the message takes, wherever each is largest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hapdsl.graph.program import Instruction, Value
+from hapdsl.search.conversions import Conversions
+from hapdsl.search.inside import pricer_of
+from hapdsl.search.messages import SHARED
+from hapdsl.search.shares import layout_of
+from hapdsl.search.structure import Structure
+from hapdsl.theory.placements import P, Placement, R, S
+
+from .small import cluster, training
+
+MODEL = """model net(batch = 64, d = 64, hidden = 64) {
+    input x : f32[batch, d]
+    param a : f32[d, hidden]
+    param b : f32[hidden, d]
+    loss = sum(matmul(relu(matmul(x, a)), b), [0, 1])
+    train loss with sgd(lr = 0.1)
+}"""
+MACHINES = """cluster pair {
+    device v { compute = 10 TFLOP/s, memory = 16 GiB, bandwidth = 500 GB/s }
+    node host = 2 * v over { bandwidth = 50 GB/s, latency = 1 us }
+    network 2 * host over { bandwidth = 4 GB/s, latency = 1 us }
+}"""
+
+
+@pytest.mark.parametrize("cut", [32, 48, 60])
+@pytest.mark.parametrize(
+    ("kind", "source", "target"), [("reduce_scatter", P, S(0)), ("all_to_all", S(0), S(1)), ("all_gather", S(0), R)]
+)
+def test_parts_of_a_message_are_no_more_than_the_whole(
+    kind: str, source: Placement, target: Placement, cut: int
+) -> None:
+    """One node has most of `d`, the other most of `hidden`; `a` is cut by the one, `b` by the other. Where both are even nothing is lost but latencies."""
+    graph, machines = training(MODEL), cluster(MACHINES).outer()
+    structure = Structure(graph, None, tuple(SHARED))
+    shares = {c: np.array([n.units // 2, n.units - n.units // 2]) for c, n in graph.classes.items()}
+    for c, mine in zip(graph.tensors["a.grad"].classes, (cut, 64 - cut), strict=True):
+        assert c is not None
+        shares[c] = np.array([mine, 64 - mine])
+    layout = layout_of(shares, len(machines))
+    pricer = pricer_of(graph, layout, machines, structure.numbers)
+    conversions = Conversions(structure, layout, machines, pricer)
+    names = ("a.grad", "b.grad")
+    parts = sum(conversions.seconds(n, source, target) for n in names)
+    before, after = (tuple(Value(n, (p,)) for n in names) for p in (source, target))
+    whole = float(pricer.price(Instruction(kind, before, after)).seconds.max())
+    latencies = 4e-6
+    assert whole - latencies <= parts <= whole
