@@ -91,7 +91,7 @@ def prepared(
 ) -> dict[str, Any]:
     """Make a way's stepper, and take its first steps without limits: losses, bytes sent in a step, and the most memory it took."""
     made: Callable[[], Stepper]
-    if way == "ours":
+    if way not in RIVALS:
         made = partial(ours, read(text), seed)
     else:
         made = partial(rival, way, model, graph_of(model, settings), seed, speeds)
@@ -172,6 +172,17 @@ def interval(ratios: Sequence[float]) -> tuple[float, float]:
     return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))
 
 
+def in_turns(lab: Emulated, model: str, ways: Sequence[str], rounds: int, steps: int) -> dict[str, list[float]]:
+    """Seconds of a step by every way, one median per round; in a round each has its turn, so that what the machine does in a while falls on all."""
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    often = {way: max(steps, math.ceil(ROUND_S / statistics.median(lab.run(timed, way, steps)[0]))) for way in ways}
+    for number in range(rounds):
+        for way in ways if number % 2 == 0 else ways[::-1]:
+            found[way].append(statistics.median(lab.run(timed, way, often[way])[0]))
+        print(f"{model}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+    return found
+
+
 def compare(
     lab: Emulated, model: str, settings: dict[str, Any], block: nodes.Cluster, rounds: int, steps: int
 ) -> dict[str, Any]:
@@ -196,14 +207,10 @@ def compare(
             "losses": told[0]["losses"],
             "sent_bytes": sum(t["sent"] for t in told),
             "memory_bytes": [t["memory"] for t in told],
-            "seconds": [],
         }
         ready.append(way)
-    often = {way: max(steps, math.ceil(ROUND_S / statistics.median(lab.run(timed, way, steps)[0]))) for way in ready}
-    for number in range(rounds):
-        for way in ready if number % 2 == 0 else ready[::-1]:
-            found["ways"][way]["seconds"].append(statistics.median(lab.run(timed, way, often[way])[0]))
-        print(f"{model}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+    for way, seconds in in_turns(lab, model, ready, rounds, steps).items():
+        found["ways"][way]["seconds"] = seconds
     lab.run(forgotten, limited=False)
     means = {way: statistics.median(found["ways"][way]["seconds"]) for way in ready}
     best = min(RIVALS, key=lambda way: means[way])

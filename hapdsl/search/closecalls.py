@@ -11,7 +11,8 @@ from hapdsl.cost.comparison import anywhere
 from hapdsl.search.alternatives import TOLERANCE, Alternative, Alternatives
 from hapdsl.search.questions import Option, Question, questions
 
-LOOKS = 4  # options that are priced, for each line that is to be shown
+LOOKS = 4  # options that are priced, for each line that is to be shown as a dear one,
+NEAR_LOOKS = 8  # and for each that is to be shown as a close call
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,14 @@ class _Family:
 def close_calls(known: Alternatives, count: int) -> tuple[list[Call], list[Call]]:
     """The lines whose best alternative costs least, and those where it costs most, `count` of each at most.
 
-    They are looked at in the order of the bound; of half as many again the first by true cost are the answer. Nothing
-    where there are no tables, and on one device, where all choices come to the same. Cost: some eliminations for the marginals, and two schedules per option looked at.
+    They are looked at in the order of the bound; close ones until no bound that is left is below what they cost in truth, or many have been looked
+    at. Nothing where there are no tables, and on one device, where all choices come to the same. Cost: some eliminations for the marginals, and two schedules per option looked at.
     """
     if not known.exact or len(known.cluster) == 1:
         return [], []
     families = _families(known)
-    near = sorted(_distinct(known, families, count + count // 2), key=lambda c: c.cost_s)[:count]
-    far = sorted(_distinct(known, families, count, most=True), key=lambda c: c.cost_s, reverse=True)
+    near = _nearest(known, families, count)
+    far = sorted(_dearest(known, families, count), key=lambda c: c.cost_s, reverse=True)
     seen = {q for call in near for q in call.questions}
     return near, [call for call in far if not seen & set(call.questions)]
 
@@ -74,18 +75,50 @@ def _families(known: Alternatives) -> list[_Family]:
     return list(found.values())
 
 
-def _distinct(known: Alternatives, families: Sequence[_Family], count: int, most: bool = False) -> list[Call]:
-    """The best alternatives of some families, in the order of their bounds, until there are `count`.
+def _nearest(known: Alternatives, families: Sequence[_Family], count: int) -> list[Call]:
+    """The best alternatives of the families in which these cost least, from the cheapest, `count` at most."""
+    heap = [(family.others[0][0], k, 0) for k, family in enumerate(families)]
+    heapq.heapify(heap)
+    grain = TOLERANCE * known.cost_s or 1.0
+    best: dict[int, Alternative] = {}
+    looks = NEAR_LOOKS * count
+
+    def cost(k: int) -> float:
+        found = best[k].cost_s if k in best else None
+        return math.inf if found is None else found
+
+    while heap and looks:
+        bound, k, rank = heapq.heappop(heap)
+        programs = sorted({round(cost(j) / grain) for j in best if cost(j) < math.inf})
+        if len(programs) >= count and programs[count - 1] * grain <= bound:
+            break
+        if cost(k) <= bound:
+            continue  # none of the family's other options is better
+        looks -= 1
+        alternative = known.look(families[k].question, families[k].others[rank][1], search=False)
+        assert alternative is not None
+        if alternative.differs and (alternative.cost_s or math.inf) < cost(k):
+            best[k] = alternative
+        if rank + 1 < len(families[k].others):
+            heapq.heappush(heap, (families[k].others[rank + 1][0], k, rank + 1))
+    found = _Found(grain)
+    for k in sorted(best, key=lambda k: (cost(k), families[k].others[0][0], k)):
+        found.add(families[k], best[k])
+    return found.calls[:count]
+
+
+def _dearest(known: Alternatives, families: Sequence[_Family], count: int) -> list[Call]:
+    """The best alternatives of the families in which these cost most by their bounds, until there are `count`.
 
     An option whose program has the plan's own lines is no alternative; the family's next one stands for it. Such options
-    cost no more than the plan by the tables, so `most` puts the families in the order of those that do.
+    cost no more than the plan by the tables, so families stand in the order of those that do.
     """
     plan = known.solved.space.graph.cost(known.plan, known.solved.pricing.prices)
     tell = plan + TOLERANCE * abs(plan)
     heap: list[tuple[float, int, int]] = []
     for k, family in enumerate(families):
         dearer = next((bound for bound, _ in family.others if bound > tell), family.others[0][0])
-        heap.append((-dearer if most else family.others[0][0], k, 0))
+        heap.append((-dearer, k, 0))
     heapq.heapify(heap)
     found = _Found(TOLERANCE * known.cost_s)
     looks = LOOKS * count
@@ -98,7 +131,7 @@ def _distinct(known: Alternatives, families: Sequence[_Family], count: int, most
         if alternative.differs:
             found.add(family, alternative)
         elif rank + 1 < len(family.others):
-            heapq.heappush(heap, (at if most else family.others[rank + 1][0], k, rank + 1))
+            heapq.heappush(heap, (at, k, rank + 1))
     return found.calls
 
 

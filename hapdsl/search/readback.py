@@ -61,11 +61,16 @@ def assignment_of(program: Program, space: Space, prices: ArrayLike) -> Assignme
     structure = space.structure
     rules = _rules(program, structure)
     lines = _Lines(program)
-    for exactly in (True, False):
+    for sent, exactly in ((True, True), (False, True), (False, False)):
         graph = space.graph.copy()
         for name in (*structure.offers, *structure.holds):
             options = structure.offers[name] if name in structure.offers else structure.holds[name]
             allowed = [_stands(lines, structure, name, v, exactly) for v in range(len(options))]
+            if sent:  # what messages bring is offered, if it can be: else another way to the same placement might be taken for the lines'
+                brought = [
+                    a and lines.sent.get(name, set()) <= _offer(structure, name, v) for v, a in enumerate(allowed)
+                ]
+                allowed = brought if any(brought) else allowed
             graph.factor((structure.offer_variable[name],), np.where(allowed, 0.0, np.inf))
         free = set(range(len(graph.sizes))) - set(rules)
         found = Nearby(graph, prices).solve((0,) * len(graph.sizes), rules, free)
@@ -82,13 +87,14 @@ def assignment_of(program: Program, space: Space, prices: ArrayLike) -> Assignme
 class _Lines:
     """What a program's lines say of each tensor.
 
-    `made[t]` are the placements that come up, `held[p]` the one that a parameter is loaded in, `again` the tensors of which
+    `made[t]` are the placements that come up, `sent[t]` those that messages bring, `held[p]` the one that a parameter is loaded in, `again` the tensors of which
     something is converted, `twice` those of which the call runs, in the forward pass and once more later.
     """
 
     def __init__(self, program: Program) -> None:
         tensors = program.graph.tensors
         self.made: dict[str, set[Placement]] = {}
+        self.sent: dict[str, set[Placement]] = {}
         self.held: dict[str, Placement] = {}
         self.again: set[str] = set()
         self.twice: set[str] = set()
@@ -96,12 +102,18 @@ class _Lines:
         for instruction in program.instructions:
             for value in instruction.outputs:
                 self.made.setdefault(value.tensor, set()).add(value.placement[0])
+                if instruction.is_collective:
+                    self.sent.setdefault(value.tensor, set()).add(value.placement[0])
                 if instruction.op in LOADS and tensors[value.tensor].kind in PARAMS:
                     self.held[value.tensor] = value.placement[0]
                 elif instruction.section == "forward":
                     early.add(value)
                 elif value in early:
                     (self.twice if instruction.is_compute else self.again).add(value.tensor)
+
+
+def _offer(structure: Structure, name: str, value: int) -> set[Placement]:
+    return set(structure.holds[name][value][1] if name in structure.holds else structure.offers[name][value])
 
 
 def _stands(lines: _Lines, structure: Structure, name: str, value: int, exactly: bool) -> bool:
