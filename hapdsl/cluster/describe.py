@@ -15,8 +15,8 @@ from itertools import groupby
 import numpy as np
 
 from hapdsl.cluster import machine
-from hapdsl.cluster.fit import monotone, rounded_up, tile
-from hapdsl.cluster.hardware import lookup
+from hapdsl.cluster.fit import monotone, tile
+from hapdsl.cluster.hardware import in_whole_tiles, lookup
 from hapdsl.cluster.seen import MoveSample, OpSample, Seen
 from hapdsl.graph.program import METHODS
 from hapdsl.lang import nodes
@@ -209,11 +209,12 @@ def _operators(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
     for kind, members in _members(kinds).items():
         tiles = _tiles(seen, members)
         for table, samples in _tables(seen.ops):
-            length = lookup(tiles, *(table.split(".") if "." in table else (table, "f32"))) or 1
+            op, _, dtype = table.partition(".")
+            length = lookup(tiles, op, dtype or "f32") or 1
             for by_flop in (True, False):
                 chosen = [s for s in samples if s.by_flop == by_flop]
                 points = monotone(
-                    (rounded_up(s.size, s.tiled, length) if by_flop else s.size, _mean(s.seconds, members))
+                    (float(in_whole_tiles(s.size, s.tiled, length)) if by_flop else s.size, _mean(s.seconds, members))
                     for s in chosen
                 )
                 yield from table_lines(f"{table} on {kind}", points, by_flop)

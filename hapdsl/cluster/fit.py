@@ -34,13 +34,6 @@ def monotone(samples: Iterable[tuple[float, float]], near: float = NEAR) -> tupl
     return thinned([(s, float(np.exp(y))) for s, y in zip(sizes, fitted, strict=True)], near)
 
 
-def rounded_up(flops: float, dims: Sequence[int], tile: int) -> float:
-    """The FLOP of whole tiles, where dims of these lengths are computed in tiles of one length."""
-    for length in dims:
-        flops *= -(-length // tile) * tile / length
-    return flops
-
-
 def tile(samples: Iterable[tuple[float, Sequence[int], float]]) -> int:
     """In tiles of what length an operator computes its dims, from (FLOP, their lengths, seconds): the length for which calls that differ in one
     dim's length alone take seconds in proportion to its whole tiles; 1 where nothing speaks for tiles.

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hapdsl.cluster.links import Host, Link
 from hapdsl.cluster.wiring import Wiring, wire
@@ -70,6 +70,15 @@ def lookup(table: Mapping[str, _Entry], op: str, dtype: str) -> _Entry | None:
                 return table[key]
         name = name.rpartition("_")[0]
     return None
+
+
+def in_whole_tiles(flops: ArrayLike, lengths: Iterable[ArrayLike], tiles: ArrayLike) -> Floats:
+    """FLOP where dims of these lengths are computed in tiles of some length: each is rounded up to it. Numbers, or arrays over devices."""
+    done = np.asarray(flops, dtype=float)
+    for length in lengths:
+        held = np.maximum(length, 1)
+        done = done * (-(-held // np.asarray(tiles)) * tiles / held)
+    return done
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hapdsl.cluster.hardware import Device
 from hapdsl.cluster.links import Link
@@ -170,46 +170,36 @@ def _part(setting: nodes.Setting, what: str, report: Report) -> float | None:
 
 
 def _parts(setting: nodes.Setting, what: str, report: Report) -> dict[str, float] | None:
-    """`efficiency = { matmul = 0.7, compute = 0.5 }`: parts of the peaks, above 0 and up to 1. Reports HAP406, HAP407 no table or no
-    plain number, HAP408 out of range."""
+    """`efficiency = { matmul = 0.7, compute = 0.5 }`: parts of the peaks, above 0 and up to 1. Reports what `_numbers` does."""
     example = "write, say, efficiency = { matmul = 0.7, conv2d = 0.5, memory = 0.8 }"
-    if not isinstance(setting.value, tuple):
-        report.add("HAP407", f"{what}: efficiency is a table", setting.span, example)
-        return None
-    found: dict[str, float] = {}
-    for entry in known(setting.value, (s.name for s in setting.value), f"{what}: efficiency", report).values():
-        if not isinstance(entry.value, nodes.Number):
-            report.add("HAP407", f"{what}: efficiency of '{entry.name}' must be a plain number", entry.span, example)
-        elif not 0 < entry.value.value <= 1:
-            limits = "above 0 and up to 1: a part of the peak"
-            report.add(
-                "HAP408",
-                f"{what}: efficiency of '{entry.name}' is out of range, expected {limits}",
-                entry.span,
-                example,
-            )
-        else:
-            found[entry.name] = float(entry.value.value)
-    return found if len(found) == len(setting.value) else None
+    limits = "above 0 and up to 1: a part of the peak"
+    return _numbers(setting, what, report, example, lambda value: 0 < value <= 1, limits)
 
 
 def _tiles(setting: nodes.Setting, what: str, report: Report) -> dict[str, int] | None:
-    """`tile = { conv2d = 16 }`: whole numbers from 1 to MOST_TILE. Reports HAP406, HAP407 no table or no plain number, HAP408 out of range."""
+    """`tile = { conv2d = 16 }`: whole numbers from 1 to MOST_TILE. Reports what `_numbers` does."""
     example = "write, say, tile = { conv2d = 16 }: channels are computed sixteen at a time"
+    limits = f"whole numbers from 1 to {MOST_TILE}"
+    found = _numbers(setting, what, report, example, lambda v: 1 <= v <= MOST_TILE and v == int(v), limits)
+    return None if found is None else {name: int(value) for name, value in found.items()}
+
+
+def _numbers(
+    setting: nodes.Setting, what: str, report: Report, example: str, good: Callable[[float], bool], limits: str
+) -> dict[str, float] | None:
+    """The plain numbers of a table by operator. Reports HAP406 for one given twice, HAP407 no table or no plain number, HAP408 one that isn't `good`."""
     if not isinstance(setting.value, tuple):
-        report.add("HAP407", f"{what}: tile is a table", setting.span, example)
+        report.add("HAP407", f"{what}: {setting.name} is a table", setting.span, example)
         return None
-    found: dict[str, int] = {}
-    for entry in known(setting.value, (s.name for s in setting.value), f"{what}: tile", report).values():
+    found: dict[str, float] = {}
+    for entry in known(setting.value, (s.name for s in setting.value), f"{what}: {setting.name}", report).values():
+        named = f"{what}: {setting.name} of '{entry.name}'"
         if not isinstance(entry.value, nodes.Number):
-            report.add("HAP407", f"{what}: tile of '{entry.name}' must be a plain number", entry.span, example)
-        elif not 1 <= entry.value.value <= MOST_TILE or entry.value.value != int(entry.value.value):
-            limits = f"whole numbers from 1 to {MOST_TILE}"
-            report.add(
-                "HAP408", f"{what}: tile of '{entry.name}' is out of range, expected {limits}", entry.span, example
-            )
+            report.add("HAP407", f"{named} must be a plain number", entry.span, example)
+        elif not good(entry.value.value):
+            report.add("HAP408", f"{named} is out of range, expected {limits}", entry.span, example)
         else:
-            found[entry.name] = int(entry.value.value)
+            found[entry.name] = float(entry.value.value)
     return found if len(found) == len(setting.value) else None
 
 

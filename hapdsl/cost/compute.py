@@ -16,12 +16,12 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hapdsl.cluster.hardware import Cluster
+from hapdsl.cluster.hardware import Cluster, in_whole_tiles
 from hapdsl.graph.training import Node
 from hapdsl.theory.dtypes import FLOATS
 
@@ -46,7 +46,7 @@ def compute_seconds(
     dtype = compute_dtype(node)
     reach = cluster.reach(node.op, dtype)
     flops = node.instance.flops(lengths)
-    done = flops if reach.tiles is None else flops * _rounded_up(node.instance.tiled(lengths), reach.tiles)
+    done = flops if reach.tiles is None else in_whole_tiles(flops, node.instance.tiled(lengths), reach.tiles)
     moved = np.asarray(input_bytes) + np.asarray(output_bytes)
     seconds: Floats = np.maximum(done / reach.speeds, moved / reach.bandwidths) + cluster.launches
     for devices, measured in reach.curves:
@@ -56,12 +56,3 @@ def compute_seconds(
     for length in lengths.values():
         seconds = np.where(np.asarray(length) == 0, 0.0, seconds)
     return seconds
-
-
-def _rounded_up(lengths: Sequence[ArrayLike], tiles: NDArray[np.int64]) -> Floats:
-    """How many times the work of dims of these lengths is done in whole tiles, float array [devices]."""
-    factor = np.ones(len(tiles))
-    for length in lengths:
-        held = np.maximum(length, 1)
-        factor *= -(-held // tiles) * tiles / held
-    return factor
