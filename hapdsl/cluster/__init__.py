@@ -1,7 +1,7 @@
 """Hardware: clusters from text or from a guess, as numbers the cost model reads."""
 
 from hapdsl.cluster.builder import build
-from hapdsl.cluster.hardware import Cluster, Curve, Device, OpCurve
+from hapdsl.cluster.hardware import Cluster, Curve, Device, Interference, OpCurve
 from hapdsl.cluster.library import check_devices, check_operators, with_devices
 from hapdsl.cluster.links import Host, Link
 from hapdsl.cluster.machine import guess
@@ -13,6 +13,7 @@ __all__ = [
     "Device",
     "Hop",
     "Host",
+    "Interference",
     "Link",
     "OpCurve",
     "Wiring",

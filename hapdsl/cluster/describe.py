@@ -1,7 +1,7 @@
 """From what a profile has seen to a `cluster` block: kinds of devices, nodes, links, and curves as `measured` tables.
 
 Devices are of one kind where their hardware has one name and they take as long for the same calls, within a fifth at the median. A device's peaks are the best
-that any operator has reached on it; `efficiency` says what those come to that weren't measured, `interference` how much computing a message costs its devices. Links are what two devices alone see
+that any operator has reached on it; `efficiency` says what those come to that weren't measured, `interference` what computing and messages take from each other. Links are what two devices alone see
 of them: formulas made of them hold where a group is no whole cluster, and whatever was measured with all devices goes before.
 """
 
@@ -85,7 +85,7 @@ def _mean(values: Sequence[float], members: Iterable[int]) -> float:
 
 
 def _devices(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
-    launches, copies, beside = (seen.figures(name) for name in ("launches", "copies", "interference"))
+    launches, copies = (seen.figures(name) for name in ("launches", "copies"))
     for kind, members in _members(kinds).items():
         speeds: dict[str, float] = {}
         reached: list[float] = []  # FLOP/s of each operator that is measured by FLOP, at best
@@ -103,8 +103,7 @@ def _devices(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
         launch = _seconds(_mean(launches, members) if launches else machine.LAUNCH)
         general = float(np.median(reached)) / speeds["f32"] if reached else 1.0
         efficiency = f"compute = {_part(general)}, memory = {_part(bandwidth / best)}"
-        part = round(float(np.mean([beside[d] for d in members])), 2) if beside else 0.0
-        interference = f", interference = {part}" if part else ""
+        interference = _interference(seen, members)
         found = _tiles(seen, members)
         tiles = (
             f", tile = {{ {', '.join(f'{op} = {t}' for op, t in found.items())} }}"
@@ -115,6 +114,16 @@ def _devices(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
             f"    device {kind} {{ compute = {{ {compute} }}, memory = {min(seen.memory[d] for d in members) / 2**20:.0f} MiB, "
             f"bandwidth = {_up(best / 1e9)} GB/s, launch = {launch}, efficiency = {{ {efficiency} }}{tiles}{interference} }}"
         )
+
+
+def _interference(seen: Seen, members: Sequence[int]) -> str:
+    """What computing and messages of some devices take from each other, nothing where that is nothing."""
+    parts = {}
+    for part, name in (("compute", "interference"), ("message", "delay")):
+        values = seen.figures(name)
+        parts[part] = math.floor(100 * float(np.mean([values[d] for d in members])) + 1e-6) / 100 if values else 0.0
+    written = ", ".join(f"{part} = {value}" for part, value in parts.items() if value)
+    return f", interference = {{ {written} }}" if written else ""
 
 
 def _tiles(seen: Seen, members: Sequence[int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,11 +20,18 @@ Floats = NDArray[np.float64]
 _Entry = TypeVar("_Entry")
 
 
+class Interference(NamedTuple):
+    """In a second in which a device computes beside a message of its own, it does 1 - `compute` seconds of its computing, and 1 - `message` seconds
+    of the message. Both are 0 where something else moves the bytes. Together they are at most 1: where that is reached, nothing is gained."""
+
+    compute: float = 0.0
+    message: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One device. `flops` maps a dtype to FLOP/s ("f32" is always there); `memory` is in bytes, `bandwidth`
-    in bytes/s to that memory, `launch` in seconds per kernel. `interference` is the part of a message's time for which the device can't
-    compute beside it: 0 where something else moves the bytes, 1 where its processor has to do nothing but that.
+    in bytes/s to that memory, `launch` in seconds per kernel. `interference` is what computing and a message of the device take from each other.
 
     `efficiency` says what part of these peaks operators reach: of an operator ("matmul"), of one in a dtype ("matmul.f16"), and,
     where it says nothing of an operator, "compute" of the speed and "memory" of the bandwidth. `curves` are what was measured of operators. `tiles` says in tiles of what length
@@ -40,7 +47,7 @@ class Device:
     efficiency: Mapping[str, float] = field(default_factory=dict)
     curves: Mapping[str, OpCurve] = field(default_factory=dict)
     tiles: Mapping[str, int] = field(default_factory=dict)
-    interference: float = 0.0
+    interference: Interference = field(default_factory=Interference)
 
     def reach(self, op: str, dtype: str) -> tuple[float, float]:
         """(FLOP/s, bytes/s) that an operator comes to at best."""
@@ -139,8 +146,14 @@ def _together(devices: Sequence[Device], name: str) -> Device:
         min(d.memory for d in devices),
         sum(d.bandwidth for d in devices),
         max(d.launch for d in devices),
-        interference=max(d.interference for d in devices),
+        interference=_worst([d.interference for d in devices]),
     )
+
+
+def _worst(of: Sequence[Interference]) -> Interference:
+    """What several devices together take from each other: as much computing as the worst, and of messages what that leaves."""
+    compute = max(i.compute for i in of)
+    return Interference(compute, min(max(i.message for i in of), 1 - compute))
 
 
 @dataclass(frozen=True)
@@ -279,7 +292,7 @@ class Cluster:
 
     @cached_property
     def interferences(self) -> Floats:
-        """The part of a message's time for which each device can't compute beside it, float array [devices]."""
+        """What computing and messages of each device take from each other, float array [devices, 2]: of computing, of the message."""
         return np.array([d.interference for d in self.devices])
 
     @cached_property

@@ -48,7 +48,7 @@ class LinkSample:
 @dataclass(frozen=True)
 class Figures:
     """One number per device: "copies" are bytes/s read and written while a large tensor is copied, "launches" seconds per kernel,
-    "interference" parts of a message's time for which computing beside it takes longer."""
+    "interference" and "delay" are the parts of a second beside each other that computing, and a message, don't get on by."""
 
     name: str
     values: tuple[float, ...]

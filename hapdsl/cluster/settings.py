@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from hapdsl.cluster.hardware import Device
+from hapdsl.cluster.hardware import Device, Interference
 from hapdsl.cluster.links import Link
 from hapdsl.lang import nodes, units
 from hapdsl.lang.diagnostics import Diagnostic, HapError, Report
@@ -146,7 +146,7 @@ def _device(device: nodes.Device, report: Report) -> Device | None:
         sizes["launch"] = amount("launch", given["launch"].value, what, given["launch"].span, report)
     efficiency = _parts(given["efficiency"], what, report) if "efficiency" in given else {}
     tiles = _tiles(given["tile"], what, report) if "tile" in given else {}
-    interference = _part(given["interference"], what, report) if "interference" in given else 0.0
+    interference = _interference(given["interference"], what, report) if "interference" in given else Interference()
     memory, bandwidth, launch = sizes["memory"], sizes["bandwidth"], sizes["launch"]
     if flops is None or memory is None or bandwidth is None or launch is None:
         return None
@@ -157,15 +157,24 @@ def _device(device: nodes.Device, report: Report) -> Device | None:
     )
 
 
-def _part(setting: nodes.Setting, what: str, report: Report) -> float | None:
-    """`interference = 0.3`: from 0 to 1. Reports HAP407 no plain number, HAP408 out of range."""
-    example = "write, say, interference = 0.3: of a message's time, the part in which nothing is computed beside it"
-    if not isinstance(setting.value, nodes.Number):
+def _interference(setting: nodes.Setting, what: str, report: Report) -> Interference | None:
+    """`interference = { compute = 0.3, message = 0.2 }`, or of computing alone `interference = 0.3`: from 0 to 1, both together, too. Reports HAP407
+    no plain number, HAP408 out of range, HAP405 another part, and what `_numbers` does."""
+    example = "write, say, interference = { compute = 0.3, message = 0.2 }: what each takes longer beside the other"
+    if isinstance(setting.value, tuple):
+        found = _numbers(setting, what, report, example, lambda v: 0 <= v <= 1, "0 to 1", Interference._fields)
+        if found is None:
+            return None
+        parts = Interference(**found)
+        if sum(parts) <= 1:
+            return parts
+        report.add("HAP408", f"{what}: interference takes more than there is, compute and message together are at most 1", setting.span, example)  # fmt: skip
+    elif not isinstance(setting.value, nodes.Number):
         report.add("HAP407", f"{what}: interference must be a plain number", setting.span, example)
     elif not 0 <= setting.value.value <= 1:
         report.add("HAP408", f"{what}: interference is out of range, expected 0 to 1", setting.span, example)
     else:
-        return float(setting.value.value)
+        return Interference(float(setting.value.value))
     return None
 
 
@@ -185,14 +194,21 @@ def _tiles(setting: nodes.Setting, what: str, report: Report) -> dict[str, int] 
 
 
 def _numbers(
-    setting: nodes.Setting, what: str, report: Report, example: str, good: Callable[[float], bool], limits: str
+    setting: nodes.Setting,
+    what: str,
+    report: Report,
+    example: str,
+    good: Callable[[float], bool],
+    limits: str,
+    names: Iterable[str] | None = None,
 ) -> dict[str, float] | None:
-    """The plain numbers of a table by operator. Reports HAP406 for one given twice, HAP407 no table or no plain number, HAP408 one that isn't `good`."""
+    """The plain numbers of a table: by operator, or by `names`. Reports HAP406 for one given twice, HAP407 no table or no plain number, HAP408 one that isn't `good`."""
     if not isinstance(setting.value, tuple):
         report.add("HAP407", f"{what}: {setting.name} is a table", setting.span, example)
         return None
+    allowed = names or tuple(s.name for s in setting.value)
     found: dict[str, float] = {}
-    for entry in known(setting.value, (s.name for s in setting.value), f"{what}: {setting.name}", report).values():
+    for entry in known(setting.value, allowed, f"{what}: {setting.name}", report).values():
         named = f"{what}: {setting.name} of '{entry.name}'"
         if not isinstance(entry.value, nodes.Number):
             report.add("HAP407", f"{named} must be a plain number", entry.span, example)

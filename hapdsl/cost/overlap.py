@@ -3,7 +3,8 @@
 Both streams of a device take instructions in program order. A compute instruction starts when its stream is free and
 its inputs are there; a collective when every device of its group has computed whatever stands before it, and its stream is free: that
 is how torch.distributed launches them, on CPUs by the thread that computes, on GPUs behind what was launched before. Loads and local
-conversions take no time and no stream. While a message is on its way, its devices compute as much slower as their `interference` says.
+conversions take no time and no stream. While a device computes beside a message of its own, both go on as much slower as its `interference` says;
+each device has its part of a message that much later, and its next ones.
 
 Every instruction starts no later than in the synchronous reading, where all wait for each other at each collective, and
 nothing is done slower than if computing stood still as long as a message lasts; so the overlapped total is never above the synchronous one.
@@ -61,6 +62,15 @@ def simulated(columns: Columns, early: bool = False) -> tuple[Floats, Floats]:
                 np.maximum(found, ends[maker], out=found)
         return found
 
+    def there(maker: int) -> Floats:
+        """When what a line makes is there, by what is known now: messages that it is made of may have become later."""
+        if beside.delays and columns.local[maker]:
+            for source in makers[first_read[maker] : first_read[maker + 1]].tolist():
+                if source >= 0:
+                    there(source)
+            starts[maker] = ends[maker] = ready(maker)
+        return ends[maker]
+
     def places() -> list[tuple[int, int]]:
         """Each event, and how many lines of the compute stream stand before it."""
         standing = list(zip(events, np.searchsorted(stream, events).tolist(), strict=True))
@@ -86,17 +96,22 @@ def simulated(columns: Columns, early: bool = False) -> tuple[Floats, Floats]:
         own = waits.get(k)
         if own is not None:
             for maker in own:
-                compute_free = np.maximum(compute_free, ends[maker])
+                compute_free = np.maximum(compute_free, there(maker))
         elif columns.kinds[k] < 0:
             starts[k] = ends[k] = ready(k)
         else:
             instruction = columns.lines[k].instruction
             starts[k] = together(np.maximum(comm_free, compute_free), columns.pricer.groups(instruction.axis))
-            comm_free = ends[k] = starts[k] + seconds[k]
-            beside.sent(starts[k], comm_free)
+            ends[k] = starts[k] + seconds[k]
+            comm_free = ends[k]
+            beside.sent(starts[k], ends[k])
     if len(stream) > done:
         _run(work, begun, ended, done, len(stream), compute_free, beside)
     starts[stream], ends[stream] = begun, ended
+    if beside.delays:
+        for k in events:
+            if columns.local[k]:
+                there(k)
     passed_on = np.flatnonzero(origin != np.arange(n))
     starts[passed_on] = ends[passed_on] = ends[origin[passed_on]]
     for k in after.tolist():
@@ -144,31 +159,43 @@ def _run(work: Floats, begun: Floats, ended: Floats, first: int, after: int, fre
 
 
 class Beside:
-    """Messages that were launched and may still be on their way: how much later computing ends for them.
+    """Messages that were launched and may still be on their way: how much later computing ends for them, and they for computing.
 
-    A device whose `interference` is c computes 1 - c of what it could for as long as a message of its own lasts (float array [devices]).
-    Messages of a device follow one another, and computing goes forward in time.
+    Of a second in which a device computes beside a message of its own, it does 1 - c seconds' work of the one and 1 - s of the other, c and s being its
+    `interference` (float array [devices, 2]). Messages of a device follow one another, and computing goes forward in time.
     """
 
     def __init__(self, interference: Floats) -> None:
-        self.interference = interference
+        self.compute, self.message = interference.T
         self.slows = bool(interference.any())
-        # What computing beside a message takes longer, in terms of what it would take alone.
-        self.rate = interference / np.maximum(1 - interference, 1e-12)
+        self.delays = bool(self.message.any())
+        # What computing beside a message takes longer, in terms of what it would take alone; a message beside computing, as a factor.
+        self.rate = self.compute / np.maximum(1 - self.compute, 1e-12)
+        self.stretch = 1 / np.maximum(1 - self.message, 1e-12)
         self.messages: list[tuple[Floats, Floats]] = []
 
     def sent(self, start: Floats, end: Floats) -> None:
-        """A message from `start` to `end`, seconds, float arrays [devices]."""
+        """A message from `start` to `end`, seconds, float arrays [devices]: both become later, in place, as its devices compute beside it, or beside
+        those before it."""
         if self.slows:
             self.messages.append((start, end))
 
     def slow(self, start: Floats, ends: Floats) -> None:
-        """Add to `ends`, float array [..., devices], of computing from `start` on, what messages cost it."""
+        """Add to `ends`, float array [..., devices], of computing from `start` on, what messages cost it, and to messages what that costs them."""
         self.messages = [(s, e) for s, e in self.messages if (e > start).any()]
+        free: Floats | None = None  # where the message before it ends
         for begin, end in self.messages:
+            if free is not None:
+                later = np.maximum(free - begin, 0.0)
+                begin += later
+                end += later
             first = np.maximum(begin, start)
-            most = self.interference * np.maximum(end - first, 0.0)
-            ends += np.clip((ends - first) * self.rate, 0.0, most)
+            longest = np.maximum(end - first, 0.0) * self.stretch
+            ends += np.clip((ends - first) * self.rate, 0.0, self.compute * longest)
+            if self.delays:
+                last = ends if ends.ndim == 1 else ends[-1]
+                end += self.message * np.clip(last - first, 0.0, longest)
+                free = end
 
 
 def together(ready: Floats, groups: list[list[int]]) -> Floats:

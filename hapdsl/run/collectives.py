@@ -47,10 +47,15 @@ class Flight(Generic[T]):
         except StopIteration as end:
             self._handle, self._result = None, end.value
 
+    @property
+    def arrived(self) -> bool:
+        """Is what has been started there? Nobody need be waiting for it."""
+        return self._handle is None or bool(self._handle.is_completed())
+
     def poll(self) -> None:
         """Take the result if it has arrived, so that the messages' memory is free for others. Not for flights of several phases: what they
         start, all ranks must start in one order."""
-        if self._handle is not None and self._handle.is_completed():
+        if self._handle is not None and self.arrived:
             self.wait()
 
     def wait(self) -> T:

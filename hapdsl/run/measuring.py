@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -141,7 +141,8 @@ class _Measuring:
             *self.operators(),
         ]
         if self.size > 1:
-            found += [*self.pairs(), Point("interference", "interference", 1, self.interference)]
+            found += self.pairs()
+            found += [Point(p.__name__, "interference", 1, p) for p in (self.interference, self.delay)]
             found += sorted(self.collectives(), key=lambda p: p.weight)
         return found
 
@@ -242,14 +243,18 @@ class _Measuring:
         seconds = self.timing.behind(self.stage, lambda: move.start([local]).finish())
         return MoveSample(kind, method, total, most, seconds)
 
-    def interference(self) -> Sample:
-        """How much a device computes beside messages of some length."""
-        size = min(self.extent.largest, BESIDE)
-        move, _, _ = self.move("all_reduce", METHODS["all_reduce"][0], size, None)
+    @cached_property
+    def beside(self) -> tuple[float, float]:
+        """How much computing and a message of some length take from each other on this rank; measured when it is first asked for, by all ranks."""
+        move, _, _ = self.move("all_reduce", METHODS["all_reduce"][0], min(self.extent.largest, BESIDE), None)
         local = torch.ones(move.expected[0], device=self.device)
-        return Figures(
-            "interference", every(self.timing.beside(lambda: move.start([local]), lambda work: work.finish()))
-        )
+        return self.timing.beside(lambda: move.start([local]))
+
+    def interference(self) -> Sample:
+        return Figures("interference", every(self.beside[0]))
+
+    def delay(self) -> Sample:
+        return Figures("delay", every(self.beside[1]))
 
     def move(self, kind: str, method: str, size: int, largest: float | None) -> tuple[Move, float, float]:
         """A collective of one tensor as a program would have it; bytes of the tensor and of its largest share.

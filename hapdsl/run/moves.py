@@ -156,6 +156,11 @@ class Under:
     ) -> None:
         self.move, self.device, self.flights, self.made = move, device, flights, made or {}
 
+    @property
+    def arrived(self) -> bool:
+        """Is everything there that is under way? Of messages in several phases only the one that has been started is meant."""
+        return all(flight.arrived for flight in self.flights)
+
     def poll(self) -> None:
         """Unpack what has arrived already."""
         if not self.move.phased:

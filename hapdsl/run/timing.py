@@ -16,10 +16,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hapdsl.run.moves import Under
+
 LONG_S = 2.0  # what takes so long needs no repetition
 MUCH = 2.0  # batches: a message that takes so long isn't much longer behind computing
 STAGE = 0.25  # of a batch: what is computed before a message
-LONGER = 3  # times a message: what is computed beside it
+LONGER = 4  # times a message: what is computed beside it,
+PARTS = 100  # in so many parts: after each it is asked whether the message is there
 SIDE = 192  # rows and columns of the products that are computed then
 
 
@@ -111,23 +114,31 @@ class Timing:
             found.append((slowest(self._batch(both, calls)) - alone) / calls)
         return max(least, statistics.median(found))
 
-    def beside(self, start: Callable[[], Any], finish: Callable[[Any], Any]) -> float:
-        """Of the time a message takes, the part that computing beside it takes longer on this rank, 0 to 1. All ranks take part."""
-        message_s = self.together(lambda: finish(start()))
-        compute = self.computing(LONGER * message_s)
-        found: list[float] = []
+    def beside(self, start: Callable[[], Under]) -> tuple[float, float]:
+        """(computing, message): of a second in which this rank computes beside a message, the parts that each doesn't get on by, 0 to 1, together
+        1 at most. All ranks take part, and all compute."""
+        message_s = self.together(lambda: start().finish())
+        part = self.computing(LONGER * message_s / PARTS)
+        lost: list[float] = []
+        late: list[float] = []
         for _ in range(self.batches):
             dist.barrier()
-            alone = self._batch(lambda k: compute(), 1)
+            alone = self._batch(lambda k: part(), PARTS)
             dist.barrier()
             begun = time.perf_counter()
-            work = start()
-            compute()
-            self.settle()
+            under, took = start(), 0.0
+            for _ in range(PARTS):
+                part()
+                self.settle()
+                if not took and under.arrived:
+                    took = time.perf_counter() - begun
             longer = time.perf_counter() - begun - alone
-            finish(work)
-            found.append(longer / message_s)
-        return min(1.0, max(0.0, statistics.median(found)))
+            under.finish()
+            took = took or time.perf_counter() - begun
+            lost.append(longer / took)
+            late.append(1 - message_s / took)
+        computing = min(1.0, max(0.0, statistics.median(lost)))
+        return computing, min(1 - computing, max(0.0, statistics.median(late)))
 
 
 def every(own: float) -> tuple[float, ...]:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hapdsl.cluster.hardware import Cluster
+from hapdsl.cluster.hardware import Cluster, Interference
 from hapdsl.cost.compute import compute_dtype
 from hapdsl.graph.program import Layout
 from hapdsl.graph.training import Node, TrainingGraph
@@ -115,7 +115,7 @@ def bound_under(training: TrainingGraph, layout: Layout, cluster: Cluster, objec
     """Seconds that no program takes less than under one layout; of virtual devices no messages within are counted, nor what
     messages slow down or keep waiting, which is another matter for each of the devices within. 0 where too wide."""
     structure = Structure(training, None, MESSAGES)
-    devices = tuple(replace(d, interference=0.0) for d in cluster.devices)
+    devices = tuple(replace(d, interference=Interference()) for d in cluster.devices)
     outside = replace(cluster, within=None, devices=devices)
     space = Space(training, layout, outside, None, objective, structure, serial=False)
     try:

@@ -67,10 +67,10 @@ class Space:
     `graph` is the factor graph; `choice(assignment)` reads an assignment. Devices with equal speeds and shares
     are one component of the prices; `groups[k]` lists the devices of component k. Under the overlapped objective
     communication is one more component: a step takes at least as long as all collectives take together; and at least as long as any device
-    computes and the part of these collectives (`lost`, its interference) for which it can't. For a device of interference c does at
-    most 1 - c seconds' work in a second in which a message of its own is on its way, one second's otherwise, and its messages follow one another; so
-    of T seconds, m of them with a message, it computes T - c m at most. That holds for every order of a program, and however little a message and
-    computing meet. A step takes at least any mean of these. `timed` are the components whose prices add up to one.
+    computes and the part of these collectives (`lost`) for which it can't. For of x seconds in which a device computes beside a message of its own
+    it does 1 - c seconds' work of the one and 1 - s of the other (its interference), of all others one second's work, and its messages follow one
+    another; so w seconds' work and m of messages take w + m - (1 - c - s) x, and as x is m / (1 - s) at most, w + m c / (1 - s) at least. That holds
+    for every order of a program, and however little a message and computing meet. A step takes at least any mean of these. `timed` are the components whose prices add up to one.
 
     With `memory`, each group has more components (`footprint`), `held`, whose prices are seconds per memory of the
     device. `structure` may be passed on from another space of the same graph and restriction; `like` is a space whose structure has the
@@ -103,8 +103,9 @@ class Space:
         self.groups = self.alike()
         self.passes = self._passes() if objective == "overlap" and serial else []
         self.timed = range(len(self.groups) * (1 + len(self.passes)) + (objective == "overlap"))
-        lost = [cluster.interferences[g[0]] for g in self.groups]
-        self.lost = np.array([*lost * (1 + len(self.passes)), 1.0])
+        compute, message = cluster.interferences[[g[0] for g in self.groups]].T
+        lost = compute / np.maximum(1 - message, 1e-12)
+        self.lost = np.array([*lost.tolist() * (1 + len(self.passes)), 1.0])
         self.held = range(len(self.timed), len(self.timed) + footprint.MOMENTS * len(self.groups) * memory)
         self.graph = self.structure.base.copy()
         self.graded = graded

@@ -165,7 +165,7 @@ def test_efficiencies_and_operators_are_read_from_text() -> None:
     text = """
     cluster lab {
         device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s, efficiency = { matmul = 0.5, matmul.f16 = 0.25, memory = 0.8 }, interference = 0.25 }
-        device e { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }
+        device e { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s, interference = { compute = 0.25, message = 0.75 } }
         node host = 2 * d, 1 * e over { bandwidth = 1 GB/s }
         measured matmul on d { 1 GFLOP = 3 ms, 2 GFLOP = 5 ms }
         measured softmax on d { 1 MiB = 2 ms, 3 MiB = 5 ms }
@@ -174,7 +174,8 @@ def test_efficiencies_and_operators_are_read_from_text() -> None:
     """
     cluster = cluster_in(text)
     d, _, e = cluster.devices
-    assert (d.interference, e.interference, cluster.interferences.tolist()) == (0.25, 0.0, [0.25, 0.25, 0.0])
+    assert (d.interference, e.interference) == ((0.25, 0.0), (0.25, 0.75))
+    assert cluster.interferences.tolist() == [[0.25, 0.0], [0.25, 0.0], [0.25, 0.75]]
     assert d.efficiency == {"matmul": 0.5, "matmul.f16": 0.25, "memory": 0.8}
     assert d.curves == {
         "matmul": OpCurve(Curve(((1e9, 3e-3), (2e9, 5e-3)))),

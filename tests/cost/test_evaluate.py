@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hapdsl.cluster import Cluster, Device, Host, Link
+from hapdsl.cluster import Cluster, Device, Host, Interference, Link
 from hapdsl.cost import Cost, Pricer, evaluate
 from hapdsl.cost.evaluate import stages_of
+from hapdsl.cost.overlap import Beside
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.graph.training import DimensionClass, Tensor, TrainingGraph
 from hapdsl.lang.diagnostics import HapError
@@ -153,12 +154,33 @@ def test_a_program_that_begins_with_a_collective_has_no_empty_stage() -> None:
 
 
 def test_computing_beside_a_message_by_hand() -> None:
-    """The reduce-scatter takes 2.46 s from 6.96 on. Device 2 has 4.8 s to compute then, at half its pace as long as that lasts: 1.23 s longer."""
+    """The reduce-scatter takes 2.46 s from 6.96 on. Device 2 has 4.8 s to compute then, at half its pace as long as that lasts: 1.23 s longer. Where
+    it gets on with the message only by a fifth less meanwhile, that takes 2.46 / .8 = 3.075 s there."""
     plain = hand.cluster(SPEEDS)
-    devices = tuple(replace(d, interference=0.5 if k == 2 else 0.0) for k, d in enumerate(plain.devices))
-    cost = evaluate(hand.data_parallel(hand.graph(), SHARES), replace(plain, devices=devices))
-    assert cost.ends_s[8] == pytest.approx([3.744 + 2.4, 3.552 + 2.4, 6.96 + 4.8 + 2.46 / 2, 0])
-    assert cost.sync_s == small().sync_s
+    for message, lasts in ((0.0, 2.46), (0.2, 3.075)):
+        devices = tuple(
+            replace(d, interference=Interference(0.5, message) if k == 2 else Interference())
+            for k, d in enumerate(plain.devices)
+        )
+        cost = evaluate(hand.data_parallel(hand.graph(), SHARES), replace(plain, devices=devices))
+        assert cost.ends_s[8] == pytest.approx([3.744 + 2.4, 3.552 + 2.4, 6.96 + 4.8 + lasts / 2, 0])
+        assert cost.sync_s == small().sync_s
+
+
+def test_a_message_that_is_late_by_hand() -> None:
+    """Device 0 computes 3 s beside a message of 2 s, each at half its pace: the message is there after 4 s. Device 1 has nothing to compute, and the
+    message after 2 s. The next one, of 1 s, begins on each when the first is there."""
+    beside = Beside(np.array([[0.5, 0.5], [0.5, 0.5]]))
+    messages = [(np.array([0.0, 0.0]), np.array([2.0, 2.0])), (np.array([2.0, 2.0]), np.array([3.0, 3.0]))]
+    for start, end in messages:
+        beside.sent(start, end)
+    done = np.array([3.0, 0.0])
+    beside.slow(np.zeros(2), done)
+    (_, first), (start, second) = messages
+    assert first.tolist() == [4.0, 2.0]
+    # A second's computing is left when the first message is there: beside the second one it takes two.
+    assert done.tolist() == [6.0, 0.0]
+    assert (start.tolist(), second.tolist()) == ([4.0, 2.0], [6.0, 3.0])
 
 
 # -- liveness, point by point --------------------------------------------------------------------------

@@ -111,6 +111,7 @@ def looked_at(lab: Cluster) -> Seen:
                     seen.samples.append(MoveSample(kind, method, size, max(shares), seconds))
     for a, b, bandwidth, latency in ((0, 1, 1e9, 1e-4), (2, 3, 1e9, 1e-4), (0, 2, 5e7, 2e-4)):
         seen.samples += [LinkSample(a, b, s, latency + s / bandwidth) for s in (SIZES[0], SIZES[-1])]
+    seen.samples.append(Figures("delay", (0.0, 0.0, 0.4, 0.2)))
     return seen
 
 
@@ -123,7 +124,7 @@ def test_a_profile_of_a_known_cluster_prices_like_it() -> None:
     assert [len(n.devices) for n in found.nodes] == [2, 2]
     for mine, own in zip(found.devices, lab.devices, strict=True):
         assert (mine.memory, mine.launch) == (own.memory, pytest.approx(own.launch))
-        assert mine.interference == (0.0 if own.kind == "fast" else 0.6)
+        assert mine.interference == ((0.0, 0.0) if own.kind == "fast" else (0.6, 0.3))
         for n in (48, 200, 900):
             wanted = own.launch + 2 * n**3 / own.flops["f32"]
             assert float(mine.curves["matmul"].at(np.array([2.0 * n**3]), np.zeros(1))[0]) == pytest.approx(

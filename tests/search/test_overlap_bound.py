@@ -13,7 +13,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from hapdsl.cluster import Cluster
+from hapdsl.cluster import Cluster, Interference
 from hapdsl.cost.overlap import simulate
 from hapdsl.graph.program import Program
 from hapdsl.search.planner import plan
@@ -52,10 +52,14 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 ORDERS = 9  # of one program's lines
 
 
-def beside(made: Cluster, *parts: float) -> Cluster:
+Parts = tuple[float, float]  # of computing and of a message, what they take from each other
+
+
+def beside(made: Cluster, *parts: Parts) -> Cluster:
     """The cluster with devices whose interference is one of `parts`, in turn."""
+    turns = [Interference(*own) for own in parts]
     return replace(
-        made, devices=tuple(replace(d, interference=parts[k % len(parts)]) for k, d in enumerate(made.devices))
+        made, devices=tuple(replace(d, interference=turns[k % len(turns)]) for k, d in enumerate(made.devices))
     )
 
 
@@ -100,10 +104,18 @@ def check(tried: Tried, rng: np.random.Generator, most: int) -> tuple[float, flo
     return bound, least
 
 
-@pytest.mark.parametrize("parts", [(0.0,), (0.3, 0.0, 0.9), (1.0, 0.5)], ids=str)
+PARTS = [
+    ((0.0, 0.0),),
+    ((0.3, 0.0), (0.0, 0.0), (0.9, 0.0)),
+    ((1.0, 0.0), (0.5, 0.3)),
+    ((0.2, 0.6), (0.0, 1.0), (0.3, 0.7)),
+]
+
+
+@pytest.mark.parametrize("parts", PARTS, ids=str)
 @pytest.mark.parametrize("model", TEXTS)
-def test_no_order_is_below_the_bound(model: str, parts: tuple[float, ...]) -> None:
-    rng = np.random.default_rng([len(model), *(int(10 * p) for p in parts)])
+def test_no_order_is_below_the_bound(model: str, parts: tuple[Parts, ...]) -> None:
+    rng = np.random.default_rng([len(model), *(int(10 * p) for own in parts for p in own)])
     graph, made = training(TEXTS[model]), beside(cluster(CLUSTERS[NAMES[rng.integers(len(NAMES))]]), *parts)
     for shares in itertools.islice(cuts(graph, made).values(), 1, 3):
         check(Tried(graph, made, shares, "overlap", thinned(graph, rng, 0.5)), rng, 2)
@@ -113,7 +125,8 @@ def test_no_order_is_below_the_bound(model: str, parts: tuple[float, ...]) -> No
 def test_no_order_of_random_dags_is_below_the_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)
     _, graph, made, shares = random_case(rng, 5, 16)
-    made = beside(made, *rng.choice([0.0, 0.2, 0.6, 1.0], 2).tolist())
+    computing = rng.choice([0.0, 0.2, 0.6, 1.0], 2)
+    made = beside(made, *((c, (1 - c) * float(rng.choice([0.0, 0.5, 1.0]))) for c in computing.tolist()))
     check(Tried(graph, made, shares, "overlap", thinned(graph, rng, 0.5)), rng, 3)
 
 
@@ -121,13 +134,14 @@ def test_no_order_of_random_dags_is_below_the_bound(seed: int) -> None:
 def test_it_is_reached_where_devices_do_nothing_beside_messages(model: str) -> None:
     """Interference of one, and devices alike: computing and messages take turns, and the bound is what the best program takes."""
     graph, found = training(MODELS[model]), []
-    for part in (0.0, 1.0):
+    for part in ((0.0, 0.0), (1.0, 0.0), (0.4, 0.6)):
         made = beside(cluster(CLUSTERS["alike"]), part)
         tried = Tried(graph, made, cuts(graph, made)["even"], "overlap")
         pricing = cutting_planes(tried.space.graph, iterations=20)
         found.append((pricing.bound, min(map(tried.seconds, pricing.minimisers))))
-    assert found[1][0] == pytest.approx(found[1][1], rel=1e-9)
-    assert found[0][0] <= found[1][0]
+    for bound, best in found[1:]:
+        assert bound == pytest.approx(best, rel=1e-9)
+    assert found[0][0] <= found[1][0] == pytest.approx(found[2][0], rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -188,8 +202,8 @@ def test_what_everything_waits_for_is_added_to_what_is_computed() -> None:
     ).bound == pytest.approx(sum(calls))
 
 
-@pytest.mark.parametrize("parts", [(0.6,), (0.2, 1.0)], ids=str)
-def test_searching_past_the_optimum_breaks_no_bound(parts: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("parts", [((0.6, 0.0),), ((0.2, 0.7), (1.0, 0.0))], ids=str)
+def test_searching_past_the_optimum_breaks_no_bound(parts: tuple[Parts, ...]) -> None:
     """No gap is ever small enough, so every leaf up to the limit is priced and held against its bound (HAP690)."""
     graph, made = training(CHAIN), beside(cluster(CLUSTERS["three"]), *parts)
     for shares in itertools.islice(cuts(graph, made).values(), 1):
@@ -202,7 +216,7 @@ def test_the_price_of_a_choice_is_that_of_its_lines_with_messages_right_behind_t
     """Lines that were moved so by hand, simulated as they stand."""
     rng = np.random.default_rng(seed)
     _, graph, made, shares = random_case(rng, 5, 16)
-    made = beside(made, *rng.choice([0.0, 0.3, 0.9], 2).tolist())
+    made = beside(made, *((c, min(1 - c, 0.4)) for c in rng.choice([0.0, 0.3, 0.9], 2).tolist()))
     tried = Tried(graph, made, shares, "overlap", thinned(graph, rng, 0.5))
     for assignment in itertools.islice(everything(tried.space.graph, rng), 4):
         lines, moved = tried.program(assignment).instructions, []
