@@ -66,11 +66,12 @@ class Space:
 
     `graph` is the factor graph; `choice(assignment)` reads an assignment. Devices with equal speeds and shares
     are one component of the prices; `groups[k]` lists the devices of component k. Under the overlapped objective
-    communication is one more component: a step takes at least as long as all collectives take together; and at least as long as any device
+    communication is one more component: a step takes at least as long as all collectives take together, and at least as long as any device
     computes and the part of these collectives (`lost`) for which it can't. For of x seconds in which a device computes beside a message of its own
     it does 1 - c seconds' work of the one and 1 - s of the other (its interference), of all others one second's work, and its messages follow one
-    another; so w seconds' work and m of messages take w + m - (1 - c - s) x, and as x is m / (1 - s) at most, w + m c / (1 - s) at least. That holds
-    for every order of a program, and however little a message and computing meet. A step takes at least any mean of these. `timed` are the components whose prices add up to one.
+    another; so w seconds' work and m of messages take w + m - (1 - c - s) x, and as x is m / (1 - s) at most, and w / (1 - c), w + m c / (1 - s)
+    at least, and m + w s / (1 - c): all collectives and the part of computing (`late`) that they lose beside it. That holds for every order of a
+    program, and however little a message and computing meet. A step takes at least any mean of these. `timed` are the components whose prices add up to one.
 
     With `memory`, each group has more components (`footprint`), `held`, whose prices are seconds per memory of the
     device. `structure` may be passed on from another space of the same graph and restriction; `like` is a space whose structure has the
@@ -102,10 +103,14 @@ class Space:
         self.rule_variable, self.offer_variable = self.structure.rule_variable, self.structure.offer_variable
         self.groups = self.alike()
         self.passes = self._passes() if objective == "overlap" and serial else []
-        self.timed = range(len(self.groups) * (1 + len(self.passes)) + (objective == "overlap"))
         compute, message = cluster.interferences[[g[0] for g in self.groups]].T
         lost = compute / np.maximum(1 - message, 1e-12)
-        self.lost = np.array([*lost.tolist() * (1 + len(self.passes)), 1.0])
+        late = message / np.maximum(1 - compute, 1e-12)
+        # Messages alone count where none is delayed, or where lines stand for what nodes do inside.
+        delayed = objective == "overlap" and late.any() and cluster.within is None
+        self.late = late if delayed else np.zeros(1)
+        self.lost = np.array([*lost.tolist() * (1 + len(self.passes)), *np.ones(len(self.late))])
+        self.timed = range(len(self.lost) if objective == "overlap" else len(self.groups))
         self.held = range(len(self.timed), len(self.timed) + footprint.MOMENTS * len(self.groups) * memory)
         self.graph = self.structure.base.copy()
         self.graded = graded
@@ -200,9 +205,11 @@ class Space:
         key = ("compute", self.structure.node_kind[k], taking)
         if key not in self._tables:
             seconds = self.compute(k)
-            self._tables[key] = self._wide(
-                np.concatenate([seconds, *(seconds * t for t in taking)]), range(len(seconds) * (1 + len(taking)))
-            )
+            parts = [seconds, *(seconds * t for t in taking)]
+            if self.late.any():
+                parts.append(seconds * self.late[:, None])
+            whole = np.concatenate(parts)
+            self._tables[key] = self._wide(whole, range(len(whole)))
         return self._tables[key]
 
     def _move_table(self, n: int) -> Table:
@@ -251,7 +258,9 @@ class Space:
             seconds = np.array([[max(ways[at[p], at[q]] for q in each) for each in wait.taken] for p in wait.given])
             seconds[np.isinf(seconds)] = 0.0  # no way at all: excluded elsewhere
             free = 1.0 - self.lost[: len(self.groups)]
-            parts = np.concatenate([np.zeros(len(self.groups)), *(free * a for a in wait.apart), [0.0]])
+            parts = np.concatenate(
+                [np.zeros(len(self.groups)), *(free * a for a in wait.apart), np.zeros(len(self.late))]
+            )
             self._tables[key] = self._wide(np.multiply.outer(parts, seconds), self.timed)
         return self._tables[key]
 
