@@ -13,14 +13,14 @@ README = ROOT / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 
 
-def marks(name: str) -> tuple[str, str]:
-    """The lines around what `python -m benchmarks.NAME` writes."""
-    return f"<!-- benchmarks.{name}: begin -->", f"<!-- benchmarks.{name}: end -->"
+def marks(name: str, of: str = "benchmarks") -> tuple[str, str]:
+    """The lines around what `python -m OF.NAME` writes."""
+    return f"<!-- {of}.{name}: begin -->", f"<!-- {of}.{name}: end -->"
 
 
-def filled(old: str, name: str, made: str) -> str:
+def filled(old: str, name: str, made: str, of: str = "benchmarks") -> str:
     """A page's text with `made` between the marks. Raises ValueError where these are missing."""
-    begin, end = marks(name)
+    begin, end = marks(name, of)
     head, found, rest = old.partition(begin)
     _, closed, tail = rest.partition(end)
     if not found or not closed:
@@ -28,12 +28,12 @@ def filled(old: str, name: str, made: str) -> str:
     return f"{head}{begin}\n\n{made.strip()}\n\n{end}{tail}"
 
 
-def fill(page: Path, name: str, made: str) -> None:
+def fill(page: Path, name: str, made: str, of: str = "benchmarks") -> None:
     """Write `made` between the marks of a file; without any text it stays as it is, and that is said. Raises ValueError where the marks are missing."""
     if not made:
-        print(f"benchmarks.{name} has no rows: {page.name} stays as it is", file=sys.stderr)
+        print(f"{of}.{name} has no rows: {page.name} stays as it is", file=sys.stderr)
         return
-    write_file(page, filled(page.read_text(encoding="utf-8"), name, made))
+    write_file(page, filled(page.read_text(encoding="utf-8"), name, made, of))
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -3,7 +3,8 @@
 Each folder under tests/ is a portion, measured by a pytest of its own (two portions at a time); what it took is kept in build/coverage/,
 with what pytest said. Portions that are named are measured anew; the table is over all that are there, so that after a change the portion
 that it touches is enough. Command lines, helpers of the explorer and ranks count, each as a process of its own; one that a test kills
-can't say what it did. Tests that fail (tracing is slow, and some watch the clock) are counted, and the table still comes.
+can't say what it did. Tests that fail (tracing is slow, and some watch the clock) are counted, and the table still comes. Once all portions
+are there, it goes into CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 
+from benchmarks.pages import fill
 from tests.texts import REPOSITORY
 
 KEPT = REPOSITORY / "build" / "coverage"
@@ -120,7 +123,10 @@ def main() -> int:
     coverage("combine", "-q", "--keep", *kept, kept=whole)
     coverage("json", "-q", "-o", str(KEPT / "all.json"), kept=whole)
     files = json.loads((KEPT / "all.json").read_text(encoding="utf-8"))["files"]
-    print(table(by_folder(files)))
+    made = table(by_folder(files))
+    print(made)
+    if len(kept) == len(portions()):
+        fill(REPOSITORY / "CONTRIBUTING.md", "covered", f"{made}\n\nMeasured on {date.today():%-d %B %Y}.", of="tests")
     for line in missing(files, asked.missing):
         print(line)
     return int(failed)
