@@ -37,7 +37,7 @@ class Conversions:
 
     @cached_property
     def split(self) -> Split:
-        return Split(self.cluster, self.buckets.smallest)
+        return Split(self.cluster, self.buckets.smallest, self.buckets.usual)
 
     @cached_property
     def biggest(self) -> int:

@@ -27,7 +27,6 @@ from hapdsl.graph.program import COLLECTIVES
 from hapdsl.graph.training import TrainingGraph
 
 BUCKET = 25 * 2**20  # bytes; a full bucket is sent
-USUAL = 2**20  # bytes of a message for which a line under a measured curve should be high
 MANY = 1.5  # messages; where there may be more of a kind, they are counted by their operands' parts
 
 # Shared messages that a bound may count, each at most once: what moves, and the kinds of collective that count. Gradients,
@@ -59,10 +58,10 @@ class Buckets:
         self._bytes = {n: t.bytes for n, t in training.tensors.items()}
         self._joining = self.gradients | self.params | self.updated
         self._together: dict[str, float] = {}
-        # the least that a message with such operands can carry
-        self.smallest = min((training.tensors[n].bytes for n in self._joining), default=0)
-
         names = {"gradients": self.gradients, "params": self.params, "updated": self.updated}
+        # the least that a message with such operands can carry, and what it does where all travel
+        self.smallest = min((training.tensors[n].bytes for n in self._joining), default=0)
+        self.usual = min(BUCKET, max(sum(training.tensors[n].bytes for n in own) for own in names.values()))
         self.parts = {}
         for shared, (what, kinds) in SHARED.items():
             # one whole of a tensor, or two shards at most
@@ -129,14 +128,14 @@ class Parts:
 class Split:
     """The prices of a cluster's messages as a floor and a price per byte.
 
-    `smallest` is the least number of bytes (whole tensors) that any message holds. Formulas split into latency and
+    `smallest` is the least number of bytes (whole tensors) that any message holds, `usual` what it may well hold. Formulas split into latency and
     bandwidth. A measured curve splits as a line that lies under it from `smallest` on does (`_below`): its value at nothing, and its rate. (The
     curve's own value at nothing would leave no rate wherever small messages all take the same time: bytes would be free.)
     """
 
-    def __init__(self, cluster: Cluster, smallest: float) -> None:
+    def __init__(self, cluster: Cluster, smallest: float, usual: float) -> None:
         self.cluster = cluster
-        self.smallest = smallest
+        self.smallest, self.usual = smallest, usual
         rates = {kind: self._rate(curve) for kind, curve in cluster.measured.items()}
         self.light = replace(weightless(cluster), measured=rates)
 
@@ -149,7 +148,7 @@ class Split:
         for kind, method in [(k, m) for k in SHARED[shared][1] for m in candidates(k, self.cluster, len(self.cluster))]:
             curve = measured.get(f"{kind}_{method}") or measured.get(kind)
             if curve is not None:
-                found.append(_below(curve, self.smallest)[0])
+                found.append(_below(curve, self.smallest, self.usual)[0])
             else:
                 found.append(collective_seconds(kind, method, np.zeros(len(self.cluster)), 0.0, self.cluster))
         return min(found)
@@ -166,11 +165,11 @@ class Split:
         return (whole - none) / most
 
     def _rate(self, curve: Curve) -> Curve:
-        return Curve(((0.0, 0.0), (1.0, _below(curve, self.smallest)[1])))
+        return Curve(((0.0, 0.0), (1.0, _below(curve, self.smallest, self.usual)[1])))
 
 
-def _below(curve: Curve, smallest: float) -> tuple[float, float]:
-    """(a, r) of a line under a curve from `smallest` bytes on: of those through its corners the highest at USUAL bytes.
+def _below(curve: Curve, smallest: float, usual: float) -> tuple[float, float]:
+    """(a, r) of a line under a curve from `smallest` bytes on: of those through its corners the highest at `usual` bytes.
 
     For any rate r from 0 up to the curve's last slope and its least f(b) / b, a = min f(b) - r b over the corners is right: f is made of straight lines.
     """
@@ -181,4 +180,4 @@ def _below(curve: Curve, smallest: float) -> tuple[float, float]:
     most = max(0.0, min([(s1 - s0) / (b1 - b0), *(f / b for b, f in corners)]))
     rates = {0.0, most, *((g - f) / (c - b) for (b, f), (c, g) in combinations(corners, 2))}
     lines = [(min(f - r * b for b, f in corners), r) for r in sorted(rates) if 0 <= r <= most]
-    return max(((max(0.0, a), r) for a, r in lines), key=lambda line: line[0] + line[1] * USUAL)
+    return max(((max(0.0, a), r) for a, r in lines), key=lambda line: line[0] + line[1] * usual)

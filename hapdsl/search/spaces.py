@@ -128,7 +128,7 @@ class Spaces:
 
         It gains one latency of each kind at most, and what the better prices give; the overlapped cost is often far from all of that.
         """
-        split = Split(self.cluster, 1.0)
+        split = Split(self.cluster, 1.0, self.buckets.usual)
         hope = HOPE * sum(split.floor(m) for m in messages)
         return hope >= missing or self.structure(messages).order.total <= ROUND_CELLS
 
@@ -137,7 +137,7 @@ class Spaces:
     ) -> tuple[str, ...]:
         """Those whose floor is more than a part of the step; fewer, the lightest left out, where tables would be too wide for the
         time that a solve should take (their `cells` in all, of a graph of USUAL calls; layers that are alike are solved once)."""
-        split = Split(self.cluster, 1.0)
+        split = Split(self.cluster, 1.0, self.buckets.usual)
         floors = {m: split.floor(m) for m in among or self.buckets.flagged}
         found = tuple(m for m in floors if floors[m] > part * self.floor)
         cells *= max(1.0, len(self.training.nodes) / USUAL)

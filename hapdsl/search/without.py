@@ -30,7 +30,7 @@ def do_without(spaces: Spaces, pair: Pair) -> None:
     assignment = solved.assignment(pair.choice)
     if not assignment or not solved.by_tables or spaces.paid:
         return
-    floors = Split(spaces.cluster, 1.0)
+    latencies = Split(spaces.cluster, 1.0, 1.0)
     counted = space.structure.flags.keys()
     graph, best, patience = space.graph.copy(), pair.seconds, PATIENCE
     forbidden: set[str] = set()
@@ -39,7 +39,7 @@ def do_without(spaces: Spaces, pair: Pair) -> None:
         sent = [k for k, each in where.items() if any(needed[tuple(assignment[v] for v in at)] for at, needed in each)]
         if not sent or not patience or spaces.clock.late():
             return
-        dearest = max(sent, key=floors.floor)
+        dearest = max(sent, key=latencies.floor)
         forbidden.add(dearest)
         for at, needed in where[dearest]:
             graph.factor(at, np.where(needed, np.inf, 0.0))

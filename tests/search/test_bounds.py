@@ -100,7 +100,8 @@ def test_a_message_costs_at_least_its_floor_and_its_bytes(seed: int) -> None:
     made = cluster(CLUSTERS["pair"])
     measured = type(made)(made.name, made.devices, made.nodes, made.network, {"all_reduce": curve})
     least = float(rng.integers(1, 3000))
-    split = Split(measured, least)
+    usual = float(rng.choice([1.0, least, sizes[-1], 1e5]))
+    split = Split(measured, least, usual)
     floor, light = split.floor("all_reduce of gradients"), split.light.measured["all_reduce"]
     for size in (least, *np.geomspace(least, 1e6, 50), *(s for s in sizes if s >= least)):
         assert floor + light.seconds(size) <= curve.seconds(size) * (1 + 1e-9) + 1e-15
@@ -115,7 +116,7 @@ def test_no_method_undercuts_a_message_s_floor_and_its_bytes(machines: str, know
     made = cluster(machines)
     curve = Curve(((0.0, 30e-6), (200.0, 31e-6), (1e5, 6e-3)))
     made = replace(made, measured={**made.measured, **dict.fromkeys(known, curve)})
-    split, n = Split(made, 4.0), len(made)
+    split, n = Split(made, 4.0, 2.0**20), len(made)
     taken = set()
     for shared, (_, kinds) in SHARED.items():
         for kind, total in itertools.product(kinds, (4, *np.geomspace(5, 1e7, 40))):
@@ -260,10 +261,18 @@ def test_a_line_under_a_measured_curve_counts_bytes_where_small_messages_take_al
         sizes = np.sort(rng.choice(np.geomspace(1, 1e8, 60), 7, replace=False))
         curve = Curve(tuple(zip(sizes.tolist(), np.maximum.accumulate(rng.random(7)).tolist(), strict=True)))
         smallest = float(rng.choice([1.0, 40.0, 1e4]))
-        start, rate = _below(curve, smallest)
+        start, rate = _below(curve, smallest, float(rng.choice([smallest, 2.0**20, 1e8])))
         assert start >= 0 and rate >= 0
         for b in np.geomspace(smallest, 1e10, 200):
             assert start + rate * b <= curve.seconds(float(b)) * (1 + 1e-9)
     flat = Curve(((1e3, 0.015), (4e3, 0.015), (4e6, 0.05), (1.6e7, 0.22)))
-    start, rate = _below(flat, 40.0)
+    start, rate = _below(flat, 40.0, 2.0**20)
     assert start == pytest.approx(0.015, rel=0.01) and rate == pytest.approx(0.035 / 4e6, rel=0.01)
+
+
+def test_of_lines_under_a_measured_curve_one_is_high_where_messages_are_long() -> None:
+    """Of 10 MB by hand: the curve has .05 + .17 / 2 = .135 s there, the steepest line from nothing that it allows (.05 s at 4 MB) .125 s; the
+    line along the flat beginning, which is the highest at 1 MB, only .1025 s."""
+    flat = Curve(((1e3, 0.015), (4e3, 0.015), (4e6, 0.05), (1.6e7, 0.22)))
+    start, rate = _below(flat, 40.0, 1e7)
+    assert start + rate * 1e7 == pytest.approx(0.125) and start == pytest.approx(0.0, abs=1e-4)
