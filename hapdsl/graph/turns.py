@@ -59,6 +59,10 @@ class _Division:
         self.chosen: dict[int, Rule] = {}
         self.loop: list[DraftNode] = []
         self.after: list[DraftNode] = []
+        self.wholes: dict[int, Draft] = {}  # by id of an input that is taken in turns: all of it
+        self.shares: dict[int, Draft] = {}  # by id of what is the same in all turns: a k-th of it
+        # By a call's instance (which `whole` keeps) and rule: layers that are alike share the instances of a turn, too.
+        self.instances: dict[tuple[int, Rule], Instance] = {}
 
     def fail(self, message: str, help: str, where: DraftNode | Draft | None = None) -> NoReturn:
         raise error("HAP208", message, self.block.span if where is None else where.span, help)
@@ -100,18 +104,17 @@ class _Division:
         """Which calls are done in each turn, and which once: the latter read no gradient and nothing within the block reads them."""
         wanted: set[int] = set()
         loop: list[DraftNode] = []
+        once: list[DraftNode] = []
+        updates = [n for n in self.drafts.nodes if n.section == "update"]
         for node in reversed([n for n in self.drafts.nodes if n.section != "update"]):
             if self.inside(node) or any(id(t) in wanted for t in node.outputs):
                 wanted.update(id(t) for t in node.inputs)
                 loop.append(node)
             else:
                 node.section = "update"
-                self.after.append(node)
+                once.append(node)
         self.loop = loop[::-1]
-        self.after = [
-            *self.after[::-1],
-            *(n for n in self.drafts.nodes if n.section == "update" and n not in self.after),
-        ]
+        self.after = [*once[::-1], *updates]
 
     # -- over turns: whole, a part, or a partial sum ------------------------------------
 
@@ -128,8 +131,7 @@ class _Division:
 
     def place(self, node: DraftNode) -> None:
         if not self.inside(node):
-            node.inputs = [self.undivided(t) for t in node.inputs]
-            self.places.update({id(t): R for t in (*node.inputs, *node.outputs)})
+            self.outside(node)
             return
         for tensor in node.inputs:
             if id(tensor) not in self.places:
@@ -157,6 +159,21 @@ class _Division:
         ]
         self.places.update({id(t): p for t, p in zip(node.outputs, found.outputs, strict=True)})
 
+    def outside(self, node: DraftNode) -> None:
+        """A call outside the block whose result the turns read: the same in all of them, so it can't be made of what they make."""
+        node.inputs = [self.undivided(t) for t in node.inputs]
+        for tensor in node.inputs:
+            place = self.places.get(id(tensor), R)
+            if place != R:
+                self.fail(
+                    f"each turn's gradients read '{node.outputs[0].name}', which is made of '{tensor.name}', known behind the last turn only",
+                    "put the line that makes it into the block"
+                    if place.kind == "S"
+                    else f"train '{tensor.name}' itself, or what is linear in it",
+                    node,
+                )
+        self.places.update({id(t): R for t in (*node.inputs, *node.outputs)})
+
     def loaded(self, tensor: Draft, node: DraftNode) -> Placement:
         place = self.placement(tensor, node)
         if place != R and tensor.kind != "input":
@@ -169,12 +186,11 @@ class _Division:
         """The whole of an input that the block takes in turns."""
         if tensor.kind != "input" or tensor.name not in self.batch:
             return tensor
-        name = f"{tensor.name}.whole"
-        known = next((t for t in self.drafts.tensors if t.name == name), None)
+        known = self.wholes.get(id(tensor))
         if known is None:
-            known = replace(tensor, name=name, symbols=())
+            known = self.wholes[id(tensor)] = replace(tensor, name=f"{tensor.name}.whole", symbols=())
             self.drafts.tensors.append(known)
-            self.found.sources[name] = tensor.name
+            self.found.sources[known.name] = tensor.name
         return known
 
     @staticmethod
@@ -190,15 +206,14 @@ class _Division:
 
     def share(self, tensor: Draft, node: DraftNode) -> Draft:
         """A k-th of a tensor that is the same in all turns: they add up to it."""
-        name = f"{tensor.name}.share"
-        known = next((t for n in self.loop for t in n.outputs if t.name == name), None)
+        known = self.shares.get(id(tensor))
         if known is None:
             scaled = emit(
-                self.drafts, self.ops["scale"], [tensor], {"by": 1 / self.block.count}, [name], node.section, node.path, node.repeat, node.span,
+                self.drafts, self.ops["scale"], [tensor], {"by": 1 / self.block.count}, [f"{tensor.name}.share"], node.section, node.path, node.repeat, node.span,
             )  # fmt: skip
             self.loop.insert(self.loop.index(node), self.drafts.nodes.pop())
-            self.places[id(scaled[0])] = P
-            known = scaled[0]
+            known = self.shares[id(tensor)] = scaled[0]
+            self.places[id(known)] = P
         return known
 
     # -- one turn's sizes -----------------------------------------------------------
@@ -221,15 +236,18 @@ class _Division:
     def turn(self, instance: Instance, rule: Rule) -> Instance:
         """The call of one turn. Attributes stay those of the whole batch: a mean's gradient is divided by its count."""
         assert rule.index is not None
-        return replace(
-            instance,
-            given=tuple(
-                Given(g.operand, self.part(g.shape, p), g.dtype)
-                for g, p in zip(instance.given, rule.inputs, strict=True)
-            ),
-            result_shapes=tuple(self.part(s, p) for s, p in zip(instance.result_shapes, rule.outputs, strict=True)),
-            extents={**instance.extents, rule.index: instance.extents[rule.index] // self.block.count},
-        )
+        found = self.instances.get((id(instance), rule))
+        if found is None:
+            found = self.instances[id(instance), rule] = replace(
+                instance,
+                given=tuple(
+                    Given(g.operand, self.part(g.shape, p), g.dtype)
+                    for g, p in zip(instance.given, rule.inputs, strict=True)
+                ),
+                result_shapes=tuple(self.part(s, p) for s, p in zip(instance.result_shapes, rule.outputs, strict=True)),
+                extents={**instance.extents, rule.index: instance.extents[rule.index] // self.block.count},
+            )
+        return found
 
     # -- sums over turns ----------------------------------------------------------------
 
@@ -240,17 +258,17 @@ class _Division:
         first: list[DraftNode] = []
         after: list[DraftNode] = []
         goals = [*([self.drafts.loss] if self.drafts.loss is not None else []), *self.drafts.metrics]
+        renewed = {id(new) for new in self.updates.values()}
         for tensor in goals:
-            if id(tensor) in made and self.places[id(tensor)] == P and id(tensor) not in sums:
+            if id(tensor) in made - renewed and self.places[id(tensor)] == P and id(tensor) not in sums:
                 sums[id(tensor)] = self.sum(tensor, (), first)
-        renewed = {id(new): old for old, new in self.updates.items()}
         olds = {id(t): t for t in self.drafts.tensors}
         for old, new in list(self.updates.items()):
             if id(new) in made:
-                self.updates[old] = self.renewed(new, olds[old], first, after)
+                self.updates[old] = sums[id(new)] = self.renewed(new, olds[old], first, after)
         for node in self.after:
             for k, tensor in enumerate(node.inputs):
-                if id(tensor) not in made or id(tensor) in renewed:
+                if id(tensor) not in made:
                     continue
                 place = self.places[id(tensor)]
                 if place.kind == "S":

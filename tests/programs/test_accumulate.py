@@ -279,7 +279,8 @@ model m(batch = 6, d = 4, k = 3) {
         error = mean(x, dims = [0, 1])
     }
     double = scale(error, by = 2)
-    metric error, double
+    moved = sub(mean.new, mean)
+    metric error, double, moved, mean.new
     train loss with sgd(lr = rate)
 }
 """
@@ -287,7 +288,7 @@ model m(batch = 6, d = 4, k = 3) {
 
 def test_what_turns_share() -> None:
     """Parameters read through a call outside, a term of the loss that doesn't depend on the batch, inputs without a dim of it,
-    buffers, a metric and what is made of it behind the block."""
+    buffers and what is made of their new values behind the block, metrics likewise."""
     whole, turned = graph_of(RUNNING, k=1), graph_of(RUNNING)
     assert turned.tensors["mask"].shape == (4, 4) and turned.tensors["rows"].shape == (2, 4)
     held, inputs = initial(whole, 2, torch.float64), random_inputs(whole, 2, torch.float64)
@@ -298,12 +299,31 @@ def test_what_turns_share() -> None:
         executor.load(held)
         for number in (1, 2):
             values = executor.step(inputs, number)
-        names = ["loss", "error", "double", *made.updates.values()]
+        names = ["loss", "error", "double", "moved", *made.updates.values()]
         results.append({n: gather(program, values, n, 1e-12) for n in names})
     for other in results[1:]:
         for name, value in results[0].items():
             same(other[name], value, name)
     assert results[1]["seen.new"].item() == 2  # once a step, not once a turn
+    assert turned.updates == whole.updates and turned.metrics == whole.metrics
+    assert results[1]["moved"].abs().max() > 0
+
+
+def test_a_name_of_the_model_s_own_is_no_turn_s_share() -> None:
+    """What the turns add to is called `x.share` by hapdsl; a tensor of that name is another one, and is told so."""
+    taken = RUNNING.replace("        loss = add(", "        other.share = exp(spent)\n        loss = add(")
+    assert graph_of(taken.replace("metric error", "metric other.share, error")).turns == 3
+    text = taken.replace("other.share", "cost.share").replace("scale(spent, by = 0.01))", "cost)")
+    text = text.replace("        cost.share", "        cost = scale(spent, by = 0.01)\n        cost.share")
+    with pytest.raises(HapError, match=r"two tensors are called 'cost\.share'"):
+        graph_of(text.replace("metric error", "metric cost.share, error"))
+
+
+def test_layers_that_are_alike_share_the_calls_of_a_turn() -> None:
+    """As they do without turns, and so what is derived from a call is derived once."""
+    made = [n for n in graph().nodes if n.section == "forward" and n.repeat]
+    by_turn = [[id(n.instance) for n in made if n.repeat == (("layer", k),)] for k in range(2)]
+    assert by_turn[0] and by_turn[0] == by_turn[1]
 
 
 def wrong(*lines: str, head: str = "", k: str = "3", tail: str = "") -> str:
@@ -330,6 +350,8 @@ def wrong(*lines: str, head: str = "", k: str = "3", tail: str = "") -> str:
         (wrong("s = matmul(x, transpose(x, perm = [1, 0]))", "t = matmul(s, x)").replace("matmul(x, w)", "matmul(t, w)"), "each sample meets each other one"),
         (wrong(head="    y = neg(x)\n").replace("matmul(x, w)", "matmul(y, w)"), "made of the whole batch outside this block"),
         (wrong(tail="    acc = accuracy(z, label)\n    metric acc\n"), "is read outside the block"),
+        (wrong(tail="    loss = sqrt(near)\n").replace("loss = cross", "near = cross"), "known behind the last turn only"),
+        (wrong(tail="    loss = sum(exp(sum(z, dims = 0)), dims = 0)\n").replace("        loss = cross_entropy(z, label)\n", ""), "known behind the last turn only"),
         (wrong("microbatch 3 { y = neg(x) }"), "one `microbatch` block"),
         (wrong(tail="    microbatch 3 { y = neg(x) }\n"), "one `microbatch` block"),
         (wrong(head="    repeat t in 2 { microbatch 2 { y = neg(x) } }\n"), "one `microbatch` block"),
