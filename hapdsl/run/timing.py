@@ -20,6 +20,7 @@ from hapdsl.run.moves import Under
 
 LONG_S = 2.0  # what takes so long needs no repetition
 MUCH = 2.0  # batches: a message that takes so long isn't much longer behind computing
+FEW = 8  # messages of a batch behind computing, at least: how long one of them waits depends on chance
 STAGE = 0.25  # of a batch: what is computed before a message
 LONGER = 4  # times a message: what is computed beside it,
 PARTS = 100  # in so many parts: after each it is asked whether the message is there
@@ -105,7 +106,7 @@ class Timing:
         least = self.together(act)
         if least > min(LONG_S, MUCH * self.batch_s):
             return least
-        calls = max(2, round(self.batch_s / (STAGE * self.batch_s + least)))
+        calls = max(FEW, round(self.batch_s / (STAGE * self.batch_s + least)))
         found: list[float] = []
         for _ in range(self.batches):
             dist.barrier()

@@ -150,7 +150,8 @@ class _Planner:
             program=written.program,
             cost=written.cost,
             objective=self.objective,
-            bound_s=min(proof, written.seconds(self.objective)),
+            # What no shares are below, these aren't either.
+            bound_s=min(max(proof, any_shares or 0.0), written.seconds(self.objective)),
             bound_scope=SCOPE + (MEMORY if self.spaces.paid else "") + restricted,
             bound_any_shares_s=any_shares,
             search_s=self.clock.spent(),
