@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hapdsl.cluster.hardware import Cluster
+from hapdsl.cost.collectives import is_measured
 from hapdsl.cost.compute import compute_dtype
 from hapdsl.cost.evaluate import Cost
-from hapdsl.graph.program import METHODS, Program
+from hapdsl.graph.program import Program
 from hapdsl.lang.amounts import in_seconds
 
 
@@ -59,12 +60,7 @@ def basis(program: Program, cluster: Cluster, cost: Cost) -> Basis:
         total += longest
         if instruction.is_collective:
             messages += longest
-            method = instruction.method or METHODS[instruction.op][0]
-            group = program.layout.mesh[instruction.axis][1]
-            single = len(cluster.nodes) in (1, len(cluster))
-            method = METHODS[instruction.op][0] if method == "hierarchical" and single else method
-            known = instruction.op in cluster.measured or f"{instruction.op}_{method}" in cluster.measured
-            if known and group == len(cluster):
+            if is_measured(instruction.op, instruction.method, cluster, program.layout.mesh[instruction.axis][1]):
                 measured += longest
                 measured_messages += longest
         elif instruction.node is not None:

@@ -154,10 +154,19 @@ def _moved(kind: str, method: str, largest: float, total: float, n: int) -> floa
 def candidates(kind: str, cluster: Cluster, devices: int) -> tuple[str, ...]:
     """The methods that are chosen among for a group of so many devices: those that were measured, where any was, else all."""
     methods = METHODS[kind]
-    if not cluster.measured or devices != len(cluster) or kind in cluster.measured:
+    if not cluster.measured or kind in cluster.measured:
         return methods
-    wiring = cluster.link(range(devices))
-    return tuple(m for m in methods if f"{kind}_{_plainly(kind, m, wiring)}" in cluster.measured) or methods
+    return tuple(m for m in methods if is_measured(kind, m, cluster, devices)) or methods
+
+
+def is_measured(kind: str, method: str | None, cluster: Cluster, devices: int) -> bool:
+    """Does a curve say what a message of so many devices costs by this method (None: the first one)?"""
+    if not cluster.measured or devices != len(cluster):
+        return False
+    if kind in cluster.measured:
+        return True
+    plain = _plainly(kind, METHODS[kind][0] if method is None else method, cluster.link(range(devices)))
+    return f"{kind}_{plain}" in cluster.measured
 
 
 def best_method(

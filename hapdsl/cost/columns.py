@@ -141,12 +141,12 @@ class Columns:
     def makers(self) -> Ints:
         """For each read the line that made what it reads, -1 where none did: int array [operands]."""
         n = len(self)
+        if not len(self.writes):
+            return np.full(len(self.reads), -1, dtype=np.int64)
         written = self.writes * n + self.writers
         order = np.argsort(written, kind="stable")
         at = np.searchsorted(written[order], self.reads * n + self.readers) - 1
-        found = order[np.maximum(at, 0)] if len(order) else np.zeros(len(self.reads), dtype=np.int64)
-        if not len(order):
-            return np.full(len(self.reads), -1, dtype=np.int64)
+        found = order[np.maximum(at, 0)]
         return np.asarray(np.where((at >= 0) & (self.writes[found] == self.reads), self.writers[found], -1))
 
 

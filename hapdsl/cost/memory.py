@@ -87,7 +87,7 @@ def measured(graph: TrainingGraph, columns: Columns) -> Memory:
     buffers = np.maximum(columns.buffers - _one_after_another(columns, first, ends, sizes)[:, alike], 0)
     added = _turns(graph, columns, values, first, sizes)
     live = _running(first, sizes, np.arange(n), "right") - _running(last, sizes, np.arange(n), "left")
-    for k, r in added.items():
+    for k, r in added:
         buffers[k] += sizes[r][alike]
     return Memory(live[:, alike] + buffers, tuple(values), first, last, sizes[:, alike], buffers)
 
@@ -145,20 +145,23 @@ def _one_after_another(columns: Columns, first: Ints, ends: Ints, sizes: Ints) -
     return np.asarray(found.min(axis=0))
 
 
-def _turns(graph: TrainingGraph, columns: Columns, values: Sequence[Value], first: Ints, sizes: Ints) -> dict[int, int]:
+def _turns(
+    graph: TrainingGraph, columns: Columns, values: Sequence[Value], first: Ints, sizes: Ints
+) -> list[tuple[int, int]]:
     """What a `microbatch` block adds: inputs are there for all turns, and sums over turns from the first line on.
 
-    Changes `first` and `sizes`; returns, by the line that makes a turn's part of a sum, the range of that sum: the part is there beside it.
+    Changes `first` and `sizes`; returns (the line that makes a turn's part of a sum, the range of that sum): the part is there beside it.
     """
     if graph.turns == 1:
-        return {}
+        return []
     sums = summed(line.instruction for line in columns.lines)
-    found: dict[int, int] = {}
+    found: list[tuple[int, int]] = []
     for r, value in enumerate(values):
         if graph.tensors[value.tensor].kind == "input" and value.tensor in graph.turned:
             sizes[r] *= graph.turns
         if value in sums and columns.lines[first[r]].instruction.section in TURN:
-            found[int(first[r])], first[r] = r, 0
+            found.append((int(first[r]), r))
+            first[r] = 0
     return found
 
 

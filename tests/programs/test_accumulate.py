@@ -218,6 +218,18 @@ def test_memory_by_hand() -> None:
     assert cost.memory.live[made].tolist() == [w1 + w2 + inputs + sums + turn + w1] * 2
 
 
+def test_a_call_that_makes_two_parts_of_sums_holds_both_beside_them() -> None:
+    """A norm's backward pass makes the gradients of weight and bias at once."""
+    text = SMALL.split("cluster")[0].replace("relu(matmul(x, w1))", "layer_norm(matmul(x, w1), g, b)")
+    made = graph_of(text.replace("    microbatch", "    param g, b  : f32[hidden]\n    microbatch"))
+    program = random_program(made, (("devices", 2),), 0, odd=False)
+    at = next(k for k, i in enumerate(program.instructions) if i.op == "layer_norm_grad")
+    parts = [v for v in program.instructions[at].outputs if v.tensor in ("g.grad.turn", "b.grad.turn")]
+    assert len(parts) == 2
+    held = sum(program.local_bytes(v) for v in parts)
+    assert evaluate(program, machines()).memory.buffers[at].tolist() == list(held)
+
+
 def test_more_turns_hold_less() -> None:
     def peak(turns: int) -> int:
         made = graph_of(SMALL.split("cluster")[0], batch=240, k=turns)
