@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from hapdsl.lang.nodes import NOWHERE, Span
+
+_Error = TypeVar("_Error", bound="HapError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,17 @@ class HapError(Exception):
         super().__init__("; ".join(f"{d.code}: {d.message}" for d in diagnostics))
         self.diagnostics = diagnostics
         self.status = status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By itself an exception is made again from its message, which this one isn't made of: a pool of processes couldn't hand it on.
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[_Error], args: tuple[Any, ...], said: dict[str, Any]) -> _Error:
+    """An error as it was pickled."""
+    made = kind.__new__(kind, *args)
+    made.__dict__.update(said)
+    return made
 
 
 def error(code: str, message: str, span: Span = NOWHERE, help: str = "", status: int = 2) -> HapError:

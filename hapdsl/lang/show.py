@@ -12,7 +12,7 @@ def render(diagnostic: Diagnostic, source_text: str | None = None) -> str:
     """`file:line:column: error CODE: message`, then the source line and a caret below it, then the help.
 
     Without the text, or where the diagnostic has no position in it, there is no source line. A line longer than
-    WIDEST_LINE is clipped around the caret.
+    WIDEST_LINE is clipped around the caret. Control characters of a file don't reach the terminal, wherever they are quoted.
     """
     span = diagnostic.span
     place = (
@@ -28,7 +28,11 @@ def render(diagnostic: Diagnostic, source_text: str | None = None) -> str:
         parts += [f"{number} | {shown}", f"{' ' * len(number)} | {caret}"]
     if diagnostic.help:
         parts.append(f"  help: {diagnostic.help}")
-    return "\n".join(parts)
+    return "\n".join(map(_visible, parts))
+
+
+def _visible(text: str) -> str:
+    return "".join(c if c.isprintable() or c in "\t\n" else "\ufffd" for c in text)
 
 
 def _line(text: str, line: int) -> str | None:
@@ -42,8 +46,7 @@ def _clip(source: str, column: int, end: int) -> tuple[str, str]:
     start = max(0, column - 1 - _BEFORE) if len(source) > WIDEST_LINE else 0
     stop = min(len(source), start + WIDEST_LINE)
     left, right = "…" if start else "", "…" if stop < len(source) else ""
-    visible = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in source[start:stop])
     # Tabs stay in the line below, so that both indent alike.
     before = "".join("\t" if c == "\t" else " " for c in source[start : column - 1].ljust(column - 1 - start))
     length = max(1, min(end, stop + 1) - column)
-    return f"{left}{visible}{right}", f"{' ' * len(left)}{before}^{'~' * (length - 1)}"
+    return f"{left}{source[start:stop]}{right}", f"{' ' * len(left)}{before}^{'~' * (length - 1)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from pathlib import Path
 
@@ -55,6 +57,8 @@ def test_long_lines_are_clipped_around_the_caret():
 
 def test_control_characters_do_not_reach_the_terminal():
     assert "\x1b" not in shown("model m {\n    \x1b[31m = 3\n}\n")
+    quoted = shown('model m {\n    x = f(y) "\x1b[31m"\n}\n')
+    assert 'found "\ufffd[31m"' in quoted and "\x1b" not in quoted
 
 
 def test_without_text_or_place():
@@ -63,6 +67,20 @@ def test_without_text_or_place():
         render(Diagnostic("HAP416", "odd", Span("x", 3, 1, 3, 2), severity="warning")) == "x:3:1: warning HAP416: odd"
     )
     assert render(Diagnostic("HAP101", "odd", Span("x", 30, 7, 30, 8)), "short\n") == "x:30:7: error HAP101: odd"
+
+
+def test_an_error_survives_the_way_between_processes():
+    one = HapError(Diagnostic("HAP101", "odd", Span("x", 3, 1, 3, 2), "help"), Diagnostic("HAP416", "w"), status=1)
+    again = pickle.loads(pickle.dumps(one))
+    assert (again.diagnostics, again.status, str(again)) == (one.diagnostics, 1, str(one))
+
+    class Other(HapError):
+        def __init__(self, rank):
+            super().__init__(Diagnostic("HAP720", f"rank {rank} failed"), status=1)
+            self.rank = rank
+
+    other = copy.copy(Other(3))
+    assert isinstance(other, Other) and other.rank == 3 and other.diagnostics[0].code == "HAP720"
 
 
 def test_line_ends_of_all_kinds():
