@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -27,31 +27,39 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 def check_writable(output: str, read: Iterable[Path] = ()) -> None:
     """Say before the work, not behind it, that its result can't be kept, or would take the place of what is `read` for it. Raises HapError HAP852."""
-    path = Path(output)
     try:
-        folder = path.absolute().parent
-    except OSError:
-        raise error("HAP852", f"{output} can't be written: this folder is gone", Span(output)) from None
-    reason = ""
-    if path.is_dir():
-        reason = "it is a folder"
-    elif path.resolve() in [source.resolve() for source in read]:
-        reason = "the result is made from it"
-    elif not folder.is_dir():
-        reason = f"there is no folder {path.parent}"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
-        reason = "no permission"
+        reason = _hindrance(Path(output), read)
+    except FileNotFoundError:
+        reason = "this folder is gone"
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
     if reason:
         raise error("HAP852", f"{output} can't be written: {reason}", Span(output))
+
+
+def _hindrance(path: Path, read: Iterable[Path]) -> str:
+    """Why a file can't be written, as far as can be told beforehand; "" where nothing speaks against it."""
+    folder = path.absolute().parent
+    if path.is_dir():
+        return "it is a folder"
+    if os.path.realpath(path) in map(os.path.realpath, read):
+        return "the result is made from it"
+    if not folder.is_dir():
+        return f"there is no folder {path.parent}"
+    return "" if os.access(path if path.exists() else folder, os.W_OK) else "no permission"
 
 
 def keep_tables(sources: Iterable[Path], output: Path) -> None:
     """Numbers that a text can't say stand beside it (`init table`, FILE.hap.npz); what is written from such a text takes them along.
     Raises HapError HAP852."""
     for source in sources:
-        beside = source.with_name(f"{source.name}.npz")
-        if beside.is_file():
-            write_file(output.with_name(f"{output.name}.npz"), beside.read_bytes())
+        beside = f"{source}.npz"
+        if os.path.isfile(beside):
+            try:
+                raw = Path(beside).read_bytes()
+            except OSError as problem:
+                raise error("HAP852", f"{output}.npz can't be written: {beside} can't be read ({problem.strerror})", Span(f"{output}.npz")) from None  # fmt: skip
+            write_file(Path(f"{output}.npz"), raw)
             return
 
 
@@ -59,24 +67,21 @@ def _write(real: Path, raw: bytes) -> None:
     if real.exists() and not real.is_file() and not real.is_dir():
         real.write_bytes(raw)
         return
-    mode = real.stat().st_mode & 0o7777 if real.exists() else 0o666 & ~_umask()
-    temporary = None
+    mode = real.stat().st_mode & 0o7777 if real.exists() else None
+    # A long name leaves no room for what is put around it.
+    temporary = real.with_name(f".{real.name[:40]}.{secrets.token_hex(4)}.tmp")
+
+    def private(name: str, flags: int) -> int:
+        """From the start nobody else may read what they may not in the end; a new file is as the process makes them."""
+        return os.open(name, flags, 0o666 if mode is None else mode)
+
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=real.parent, prefix=f".{real.name}.", suffix=".tmp", delete=False
-        ) as stream:
-            temporary = Path(stream.name)
+        with open(temporary, "xb", opener=private) as stream:
             stream.write(raw)
-        temporary.chmod(mode)
+        if mode is not None:
+            temporary.chmod(mode)
         temporary.replace(real)
     except BaseException:
-        if temporary is not None:
-            with suppress(OSError):
-                temporary.unlink()
+        with suppress(OSError):
+            temporary.unlink()
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

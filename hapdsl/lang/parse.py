@@ -96,11 +96,13 @@ def read_text(path: str | Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        before = raw[: problem.start]
+        # Counted in what was decoded, which lacks the byte order mark.
+        read = problem.object
+        before = read[: problem.start]
         line = before.count(b"\n") + 1
         column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
         place = Span(str(path), line, column, line, column + 1)
-        raise error("HAP122", f"{path} isn't UTF-8: byte 0x{raw[problem.start]:02x}", place, "save the file as UTF-8") from None  # fmt: skip
+        raise error("HAP122", f"{path} isn't UTF-8: byte 0x{read[problem.start]:02x}", place, "save the file as UTF-8") from None  # fmt: skip
 
 
 @functools.cache

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
+from pathlib import Path
 
 import pytest
 
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.files import check_writable, keep_tables, write_file
 from hapdsl.lang.load import load, load_text
 from hapdsl.lang.parse import LARGEST_FILE, parse
 from hapdsl.lang.print import to_text
@@ -57,6 +60,10 @@ def test_not_utf8(tmp_path):
     assert found(lambda: load(path)) == [("HAP122", 2, 8)]
     path.write_bytes("model m { }\n".encode("utf-16"))
     assert found(lambda: load(path)) == [("HAP122", 1, 1)]
+    path.write_bytes(b"\xef\xbb\xbf" + "model m {\n    # é".encode() + b"\xe9 \n}\n")
+    assert found(lambda: load(path)) == [("HAP122", 2, 8)], "a byte order mark is no part of the text"
+    with pytest.raises(HapError, match="byte 0xe9"):
+        load(path)
     path.write_bytes(b"model m {\0 }\n")
     assert found(lambda: load(path)) == [("HAP125", 1, 10)]
     path.write_bytes(b"\xef\xbb\xbfmodel m { }\r\n")
@@ -81,6 +88,71 @@ def test_ten_megabytes(tmp_path):
 def test_the_limit_holds_for_what_has_no_size():
     """Devices and pipes say that they are empty."""
     assert found(lambda: load("/dev/zero")) == [("HAP123", 1, 1)]
+
+
+# -- writing -------------------------------------------------------------------
+
+
+def test_what_cannot_be_written_is_told_before_the_work(tmp_path):
+    source = tmp_path / "m.hap"
+    source.write_text(MODEL.format("m"))
+    (tmp_path / "again.hap").symlink_to(source)
+    (tmp_path / "loop.hap").symlink_to("loop.hap")
+    for output, words in (
+        (tmp_path, "it is a folder"),
+        (source, "the result is made from it"),
+        (tmp_path / "again.hap", "the result is made from it"),
+        (tmp_path / "no" / "such.hap", "there is no folder"),
+        (tmp_path / ("x" * 300), "name too long"),
+        ("a\0b", "null"),
+    ):
+        with pytest.raises(HapError, match=words) as caught:
+            check_writable(str(output), [source])
+        assert [d.code for d in caught.value.diagnostics] == ["HAP852"]
+    for output in ("new.hap", "loop.hap"):
+        check_writable(str(tmp_path / output), [source])
+
+
+def test_a_written_file_has_the_mode_that_it_had_or_that_new_files_get(tmp_path):
+    kept, new, long = tmp_path / "kept", tmp_path / "new", tmp_path / ("x" * 255)
+    kept.write_text("old")
+    kept.chmod(0o640)
+    plain = tmp_path / "plain"
+    plain.touch()
+    for path in (kept, new, long):
+        write_file(path, "text")
+        assert path.read_text() == "text"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o640
+    assert stat.S_IMODE(new.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+    assert len(list(tmp_path.iterdir())) == 4, "nothing else is left"
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "kept"
+    path.write_text("old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(HapError, match="No space left"):
+        write_file(path, "new")
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_tables_go_along_where_there_are_any(tmp_path, monkeypatch):
+    without, source, output = tmp_path / ("y" * 255), tmp_path / "m.hap", tmp_path / "plan.hap"
+    (tmp_path / "m.hap.npz").write_bytes(b"numbers")
+    keep_tables([without], output)
+    assert not (tmp_path / "plan.hap.npz").exists()
+    keep_tables([without, source], output)
+    assert (tmp_path / "plan.hap.npz").read_bytes() == b"numbers"
+
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    assert found(lambda: keep_tables([source], output)) == [("HAP852", 0, 0)]
 
 
 def test_as_large_as_allowed_and_wrong(tmp_path):
