@@ -73,10 +73,10 @@ class Builder(OpRules, ClusterRules, ProgramRules):
         return c[1]
 
     def repeat(self, c: Children) -> n.Repeat:
-        return n.Repeat(variable=str(c[1]), count=c[3], **self._braced_behind(c, 4))
+        return n.Repeat(variable=str(c[1]), count=c[3], **self._braced(c))
 
     def microbatch(self, c: Children) -> n.Microbatch:
-        return n.Microbatch(count=c[1], **self._braced_behind(c, 2))
+        return n.Microbatch(count=c[1], **self._braced(c))
 
     def return_(self, c: Children) -> n.Return:
         return n.Return(self._kept(c), span=self._all(c))

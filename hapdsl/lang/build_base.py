@@ -57,8 +57,9 @@ class Base:
 
     def _number(self, token: Token) -> int | float:
         if token.isdigit():
-            # Counted by digits first: int() refuses thousands of them.
-            if len(token.lstrip("0")) <= 19 and (value := int(token)) <= LARGEST:
+            # Counted by digits first: int() refuses thousands of them, zeros in front included.
+            digits = token.lstrip("0") or "0"
+            if len(digits) <= 19 and (value := int(digits)) <= LARGEST:
                 return value
         elif (real := float(token)) != float("inf"):
             return real
@@ -103,10 +104,6 @@ class Base:
         first, sign = c[0], c[at]
         line, column = (first.line, first.column) if isinstance(first, Token) else (first.span.line, first.span.column)
         return sign.column - column if sign.line == line else 0
-
-    def _braced_behind(self, c: Children, at: int) -> dict[str, Any]:
-        """The block fields where an expression stands before the `{` (at index `at`)."""
-        return self._braced([c[0], *c[at:]])
 
     def names(self, c: Children) -> Names:
         return Names(tuple(str(x) for x in c[::2]), span=self._all(c))

@@ -31,24 +31,25 @@ class OpRules(Base):
         optional = isinstance(c[-1], Token)
         end = c[-1] if optional else c[at][-1]
         return n.Operand(
-            name=str(c[at - 1]), dims=c[at][:-1], kind="" if first == "*" else first,
+            name=str(c[at - 1]), dims=c[at][1:-1], kind="" if first == "*" else first,
             optional=optional, variadic=first == "*", span=self._span(c[0], end),
         )  # fmt: skip
 
     def operand_default(self, c: Children) -> n.Operand:
-        return n.Operand(name=str(c[0]), dims=c[1][:-1], default=c[3], span=self._all(c))
+        return n.Operand(name=str(c[0]), dims=c[1][1:-1], default=c[3], span=self._all(c))
 
     def attribute(self, c: Children) -> n.Attribute:
         return n.Attribute(str(c[1]), c[3] if len(c) == 4 else None, span=self._all(c))
 
     def result(self, c: Children) -> n.Result:
         named = len(c) == 2
-        dims = c[-1]
-        return n.Result(str(c[0]) if named else "out", dims[:-1], named, span=self._span(c[0] if named else dims[-1], dims[-1]))  # fmt: skip
+        opening, *dims, closing = c[-1]
+        span = self._span(c[0] if named else opening, closing)
+        return n.Result(str(c[0]) if named else "out", tuple(dims), named, span=span)
 
     def dims(self, c: Children) -> tuple[Any, ...]:
-        """The indices, and the closing bracket behind them to know where they end."""
-        return (*self._kept(c), c[-1])
+        """The indices between the two bracket tokens."""
+        return (c[0], *self._kept(c), c[-1])
 
     def index(self, c: Children) -> n.Index:
         return n.Index((self._index_name(c[0]),), span=self._all(c))

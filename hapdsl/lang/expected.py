@@ -135,6 +135,8 @@ def _character(fault: Fault, literals: Collection[str]) -> Finding | None:
 
 
 def _sign(fault: Fault, literals: Collection[str]) -> Finding | None:
+    if fault.found == "=" and ":" in fault.accepted and fault.words[0] == "without":
+        return Finding("HAP107", "an attribute has `:` before what stands for an output", f"write `without {fault.words[1]} : y = x`")  # fmt: skip
     if fault.found == "=" and ":" in fault.accepted:
         kind, names = fault.words[0], " ".join(fault.words[1:]).replace(" ,", ",")
         return Finding("HAP107", "a declaration has `:` before its type", f"write `{kind} {names} : f32[…]`")
@@ -145,8 +147,9 @@ def _sign(fault: Fault, literals: Collection[str]) -> Finding | None:
 
 def _not_finite(fault: Fault, literals: Collection[str]) -> Finding | None:
     """`nan GB/s`: read as a name, which no unit follows."""
+    in_cluster = fault.place == "cluster" or fault.words[:1] == ("device",)
     for word in (fault.found, *fault.words[-1:]):
-        if fault.place == "cluster" and word.lower() in ("nan", "inf", "infinity"):
+        if in_cluster and word.lower() in ("nan", "inf", "infinity"):
             return Finding(
                 "HAP101", f"`{word}` is no quantity", "quantities are finite numbers with a unit: 14 TFLOP/s"
             )

@@ -26,7 +26,7 @@ UNITS: dict[str, dict[str, tuple[int, int]]] = {
         "bytes": (1, 1),
     },
     "seconds": {
-        "s": (1, 1), "ms": (1, 10**3), "us": (1, 10**6), "µs": (1, 10**6), "ns": (1, 10**9), "min": (60, 1), "h": (3600, 1),
+        "s": (1, 1), "ms": (1, 10**3), "us": (1, 10**6), "µs": (1, 10**6), "μs": (1, 10**6), "ns": (1, 10**9), "min": (60, 1), "h": (3600, 1),
     },
     "FLOP/s": {f"{prefix}FLOP/s": (1000**power, 1) for prefix, power in _DECIMAL.items()},
     "FLOP": {f"{prefix}FLOP": (1000**power, 1) for prefix, power in _DECIMAL.items()},

@@ -93,6 +93,8 @@ def test_spans_cut_the_text_of_each_node():
     assert shown["Operand"] == "*x[*b, (h e)]"
     assert shown["Attribute"] == "attr s = -1"
     assert shown["Result"] == "y[b]"
+    (unnamed,) = parse("op f(x[i]) -> [i] { flops i }").items[0].results
+    assert _cut("op f(x[i]) -> [i] { flops i }", unnamed.span) == "[i]"
     assert shown["Rule"] == "(y, z) = g()"
     assert shown["Grad"] == "grad x = f(y.grad, 2 * (3 - b)), (y, z) = g()"
     assert shown["Part"] == "3 * b"
@@ -127,6 +129,7 @@ def _cut(text: str, span: Span) -> str:
         ("x = 1e3", nodes.Number(1000.0)),
         ("x = 12", nodes.Number(12)),
         ("x = -12", nodes.Number(-12)),
+        (f"x = {'0' * 5000}12", nodes.Number(12)),
         ("x = 1 - -2 * 3", nodes.Binary("-", nodes.Number(1), nodes.Binary("*", nodes.Number(-2), nodes.Number(3)))),
         ("x = a // b / c", nodes.Binary("/", nodes.Binary("//", nodes.Name("a"), nodes.Name("b")), nodes.Name("c"))),
         ("x = a - (b - c)", nodes.Binary("-", nodes.Name("a"), nodes.Binary("-", nodes.Name("b"), nodes.Name("c")))),

@@ -25,6 +25,7 @@ from hapdsl.lang.units import UNITS, dimension_of, to_si
         (1, "GiB/s", "bytes/s", 2.0**30),
         (50, "us", "seconds", 5e-5),
         (50, "µs", "seconds", 5e-5),
+        (50, "\u03bcs", "seconds", 5e-5),  # the Greek letter, which many keyboards give
         (3, "ms", "seconds", 0.003),
         (7, "ns", "seconds", 7e-9),
         (2, "h", "seconds", 7200),

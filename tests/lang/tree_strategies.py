@@ -178,7 +178,9 @@ op = block(
 )  # fmt: skip
 
 quantity = st.builds(
-    n.Quantity, number.map(lambda x: x.value), st.sampled_from(["GiB", "TFLOP/s", "Gbit/s", "us", "as", "e", "µs"])
+    n.Quantity,
+    number.map(lambda x: x.value),
+    st.sampled_from(["GiB", "TFLOP/s", "Gbit/s", "us", "as", "e", "µs", "\u03bcs"]),
 )
 setting = st.recursive(
     st.builds(n.Setting, name, expression | quantity),
