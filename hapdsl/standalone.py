@@ -15,7 +15,7 @@ from hapdsl.workbench import Workbench
 
 
 def standalone(bench: Workbench, program: nodes.Program, cluster: nodes.Cluster | None = None, note: str = "") -> str:
-    """The text of `program` with its model, the defs and operators that the model calls, and `cluster`.
+    """The text of `program` with its model, the defs that the model calls, the file's own operators, and `cluster`.
 
     `note` becomes the comment above the program; comments of the other blocks come along.
     """

@@ -22,7 +22,8 @@ from hapdsl.lang.parse import MOST_ERRORS, cleaned, parse_with_braces
 
 _HEAD = "program piece for piece {"
 _DUMMY = "..."
-_LEAST_ROOM = 20  # nested blocks; deeper ones are left to a whole parse, which knows the limit
+# Blocks around a piece, and blocks in it; deeper ones are left to a whole parse, which knows the limit.
+_DEEPEST_PIECE = 20
 # Faults of one statement, which read the same in any block; others may depend on brackets far away.
 _OF_A_STATEMENT = frozenset(["HAP101", "HAP107", "HAP108", "HAP109", "HAP110", "HAP111", "HAP112", "HAP113"])
 _SIGN = re.compile(r'"(?:[^"\\\n]|\\.)*"|#[^\n]*|["()\[\]{}]')
@@ -89,7 +90,7 @@ class EditedText:
     def _piece(self, tree: n.File, lines: list[str], change: _Change) -> n.File | None:
         """The tree with only the changed piece parsed; None where that won't do. Raises HapError for faults that stay inside one statement."""
         path = self._around(tree, change)
-        if not path or len(path) > _LEAST_ROOM:
+        if not path or len(path) > _DEEPEST_PIECE:
             return None
         block = path[-1][1]
         body = block.body
@@ -113,7 +114,7 @@ class EditedText:
         if change.first < start or change.old_after > end + 1:
             return None
         middle = lines[start - 1 : end + change.by]
-        if sum(line.count("{") for line in middle) > _LEAST_ROOM:
+        if sum(line.count("{") for line in middle) > _DEEPEST_PIECE:
             return None
         head = [_HEAD, *([_DUMMY] if above >= 0 else [])]
         tail = [" " * (following.span.column - 1) + _DUMMY] if following is not None and stand_in else []
@@ -182,11 +183,9 @@ class EditedText:
         if isinstance(statement, n.Program | n.Section | n.Turns | n.Microbatch):
             body = tuple([self._shifted_body(s, by) for s in statement.body])
             shifted = replace(statement, body=body, span=_span(statement.span, by))
-            return (
-                replace(shifted, args=tuple([_shifted(a, by) for a in shifted.args]))
-                if isinstance(shifted, n.Program)
-                else shifted
-            )
+            if isinstance(shifted, n.Program):
+                return replace(shifted, args=tuple([_shifted(a, by) for a in shifted.args]))
+            return shifted
         found = self.moved[id(statement)] = _shifted(statement, by)
         return found
 

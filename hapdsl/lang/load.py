@@ -6,7 +6,7 @@ import os.path
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
@@ -14,6 +14,8 @@ from hapdsl.lang.near import closest, meant, near
 from hapdsl.lang.nodes import NOWHERE, Span
 from hapdsl.lang.parse import parse, read_text
 from hapdsl.lang.resources import programs_folder
+
+_Block = TypeVar("_Block", bound=nodes.Statement)
 
 STANDARD = "std/"
 DEEPEST_IMPORTS = 100
@@ -49,7 +51,7 @@ class Bundle:
         """The text of each file by the name that spans carry."""
         return {source.name: source.text for source in self.sources}
 
-    def of_main(self, kind: type[nodes.Statement]) -> list[nodes.Statement]:
+    def of_main(self, kind: type[_Block]) -> list[_Block]:
         """The main file's own blocks of a kind, in the order of the text."""
         return [item for item in self.main.tree.items if isinstance(item, kind)]
 

@@ -43,9 +43,8 @@ class Newlines:
         blocks = depth = 0
         comma = False
         for token in stream:
-            does = _DOES.get(
-                token.value
-            )  # not the token itself: lark compares those in Python, half a dozen times each
+            # Not by the token itself: lark compares those in Python, half a dozen times each.
+            does = _DOES.get(token.value)
             after_comma, comma = comma, does == "comma"
             if does is None:
                 if token.type == "_SEP":

@@ -14,12 +14,13 @@ from lark.lexer import PatternStr
 
 from hapdsl.lang.codes import CODES
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.expected import BLOCKS
 from hapdsl.lang.parse import MOST_ERRORS, parse, parser
 from tests.lang.helpers import EXAMPLES
 
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|\.\.\.|\.\.|->|//|\.?\w[\w.]*|[^\s\w#]|#[^\n]*')
 _SORTS = [("name", re.compile(r"\.?[A-Za-z_]")), ("number", re.compile(r"\d")), ("text", re.compile('"'))]
-_BLOCK = re.compile(r"^(?=(?:import|def|op|model|cluster|program)\b)", re.MULTILINE)
+_BLOCK = re.compile(rf"^(?=(?:{'|'.join(BLOCKS)})\b)", re.MULTILINE)
 
 
 def answer(text: str) -> list[str]:
@@ -127,7 +128,9 @@ def test_one_token_doubled_or_swapped(number):
 def test_a_file_cut_anywhere_is_told_where_it_ends():
     text = EXAMPLES[0].read_text(encoding="utf-8")
     for end in range(1, len(text), 37):
-        answer(text[:end])
+        found = answer(text[:end])
+        if text.count("{", 0, end) > text.count("}", 0, end):
+            assert found
 
 
 _PIECES = st.sampled_from(

@@ -8,7 +8,7 @@ stood in the text) never takes part in a comparison, comments do, so `parse(prin
     Def       = (Declare | Assign | Repeat | Return)*
     Op        = (Sum | Linear | Whole | Size | Flops | Tiled | Grad | Training | Evaluation | Without | Torch | Dtype | Notation | At | Order | Reads)*
     Cluster   = (Device | HostNode | Network | Measured)*
-    Program   = (Mesh | Shares | Ratio | Fingerprint | Pin | Section | Turns | Line | Free | Rest)*
+    Program   = (Mesh | Shares | Ratio | Fingerprint | Pin | Section | Turns | Microbatch | Line | Free | Rest)*
 """
 
 from __future__ import annotations
