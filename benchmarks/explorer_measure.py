@@ -8,14 +8,13 @@ import gc
 import json
 import os
 import pty
-import re
 import select
 import signal
 import struct
 import sys
 import termios
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from textual.widgets import Input
 
 from benchmarks.apart import ROOT
 from benchmarks.explorer import row
+from benchmarks.process import alive, below, cpu
 from benchmarks.rows import Row
 from hapdsl.explore.app import ExploreApp, session_of
 from hapdsl.explore.widgets.plans import PlanList
@@ -61,7 +61,10 @@ def paint(folder: Path) -> list[Row]:
 
 
 def painted(file: Path) -> tuple[Sample, Sample, bool]:
-    """Seconds to the first whole frame and, from ctrl+q, to the end of all processes; whether torch is in the screen's process."""
+    """Seconds to the first whole frame and, from ctrl+q, to the end of all processes; whether torch is in the screen's process.
+
+    Raises TimeoutError where nothing more is painted, or a process is left.
+    """
     began = time.perf_counter()
     pid, terminal = pty.fork()
     if pid == 0:
@@ -73,7 +76,10 @@ def painted(file: Path) -> tuple[Sample, Sample, bool]:
         )
     out = b""
     while not (file.name.encode() in out and b"Quit" in out):
-        out += _read(terminal, WAIT)
+        said = _read(terminal, WAIT)
+        if not said:
+            raise TimeoutError("the first frame is never whole")
+        out += said
     shown = (time.perf_counter() - began, cpu(pid))
     torch = "torch" in Path(f"/proc/{pid}/maps").read_text()
     _drain(terminal, 1.0)
@@ -89,7 +95,7 @@ def painted(file: Path) -> tuple[Sample, Sample, bool]:
     while any(map(alive, started)):
         time.sleep(0.002)
         if time.perf_counter() - asked > WAIT:
-            raise RuntimeError("a process is left")
+            raise TimeoutError("a process is left")
     return shown, (time.perf_counter() - asked, used - shown[1]), torch
 
 
@@ -102,31 +108,6 @@ def _drain(terminal: int, seconds: float) -> None:
     until = time.perf_counter() + seconds
     while (left := until - time.perf_counter()) > 0:
         _read(terminal, left)
-
-
-# -- processes ---------------------------------------------------------------------
-
-
-def cpu(pid: int) -> float:
-    """CPU seconds of a process' first thread so far (Linux), 0 for one that is gone."""
-    with suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-    return 0.0
-
-
-def below(pid: int) -> Iterator[int]:
-    """A process and all that it started."""
-    yield pid
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                yield from below(int(child))
-
-
-def alive(pid: int) -> bool:
-    with suppress(OSError):
-        return not re.search(r"\) [ZX] ", Path(f"/proc/{pid}/stat").read_text())
-    return False
 
 
 # -- in the application ------------------------------------------------------------

@@ -1,9 +1,11 @@
-"""Time and memory of the process at hand."""
+"""Time and memory of the process at hand; which others there are (Linux)."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +18,29 @@ def peak() -> int:
     status = Path("/proc/self/status")
     found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
     return int(found[1]) * 1024 if found else 0
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds of a process' first thread so far, 0 for one that is gone."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    return 0.0
+
+
+def below(pid: int) -> Iterator[int]:
+    """A process and all that it started."""
+    yield pid
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from below(int(child))
+
+
+def alive(pid: int) -> bool:
+    """Does a process still run? One that has ended and isn't waited for doesn't."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
 
 
 @dataclass

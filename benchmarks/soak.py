@@ -32,6 +32,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # ranks whose parent is k
 
 import torch
 
+from benchmarks.process import alive
 from hapdsl.graph.program import Program
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
@@ -54,13 +55,16 @@ CODES: dict[str, set[str | None]] = {
 
 @dataclass
 class Round:
-    """One start of the run and its end: after `seconds` from the event, at the newest checkpoint's step."""
+    """One start of the run and its end: after `seconds` from the event, with the `status` of the process that started the ranks (None where it
+    had to be ended), at the newest checkpoint's step. `parent` says whether that process itself was killed."""
 
     event: str
     seconds: float
+    parent: bool
+    status: int | None
     code: str | None
     message: str
-    step: int
+    step: int = 0
 
 
 @dataclass
@@ -129,24 +133,24 @@ def _round(
         _run(what, base, event == "fill the disk", draw, said)
     had, later = steps(base), draw.random() < LATER
     until = time.monotonic() + ENDS_S
-    while time.monotonic() < until and _lives(parent):
+    while time.monotonic() < until and alive(parent):
         ranks = _children(parent)
         if len(ranks) >= what.layout.devices and not (later and steps(base) == had):
             break
         time.sleep(0.02)
     time.sleep(wait_s)  # the ranks meet, load, train, and write
-    _happen(event, parent, ranks, draw)
+    killed = _happen(event, parent, ranks, draw)
     began = time.monotonic()
     status, code, message = None, None, ""
     while time.monotonic() - began < ENDS_S:
         if status is None:
             ended, found = os.waitpid(parent, os.WNOHANG)
             status = os.waitstatus_to_exitcode(found) if ended else None
-        if status is not None and not any(map(_lives, ranks)):
+        if status is not None and not any(map(alive, ranks)):
             break
         time.sleep(0.05)
     seconds = time.monotonic() - began
-    left = [pid for pid in [*ranks, *([parent] if status is None else [])] if _lives(pid)]
+    left = [pid for pid in [*ranks, *([parent] if status is None else [])] if alive(pid)]
     if left:
         wrong.append(f"{event}: {len(left)} processes were there after {ENDS_S:.0f} s")
         for pid in left:
@@ -154,7 +158,7 @@ def _round(
                 os.kill(pid, signal.SIGKILL)
     if said.read_text():
         code, message = json.loads(said.read_text())
-    return Round(event, seconds, code, message, 0)
+    return Round(event, seconds, killed, status, code, message)
 
 
 def _train(what: Program, steps: int, resume: Path | Checkpoint | None, saving: Saving) -> None:
@@ -187,31 +191,27 @@ def _children(pid: int) -> list[int]:
     return []
 
 
-def _lives(pid: int) -> bool:
-    """Does a process still run? One that has ended and isn't waited for doesn't."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
-
-
-def _happen(event: str, parent: int, ranks: list[int], draw: random.Random) -> None:
+def _happen(event: str, parent: int, ranks: list[int], draw: random.Random) -> bool:
+    """Do it, and say whether the process that started the ranks was killed: it is where there are no ranks yet, too."""
     if event == "kill the parent" or (not ranks and event != "fill the disk"):
         victims, number = [parent], signal.SIGKILL
     elif event == "fill the disk":
-        return
+        return False
     else:
         victims = draw.sample(ranks, min(len(ranks), 2 if event == "kill two ranks" else 1))
         number = signal.SIGSTOP if event == "stop a rank" else signal.SIGKILL
     for pid in victims:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+    return victims == [parent]
 
 
 def _check(base: Path, before: Checkpoint | None, done: Round, name: str, wrong: list[str]) -> Checkpoint | None:
     """The newest checkpoint, whole and no older than before; the run's last words."""
-    if done.code not in CODES[done.event] and not (done.code is None and not done.message):
+    if done.code not in (CODES["kill the parent"] if done.parent else CODES[done.event]):
         wrong.append(f"{name}: {done.code} {done.message}")
+    if done.status == 0:
+        wrong.append(f"{name}: it ended with status 0")
     try:
         after = _newest(base)
         if after is not None:
