@@ -39,6 +39,7 @@ from benchmarks.emulate import (
     measured,
     opened,
     options,
+    parsed,
     prepared,
     speeds_of,
 )
@@ -256,16 +257,15 @@ def told(found: Sequence[Row]) -> tuple[Row, str]:
     cases = [Case(r["model"], r["name"], "", r["predicted_s"], r["sync_s"], r["measured_s"]) for r in found]
     over = scores(cases)
     commands = ", ".join(dict.fromkeys(f"`{r['command']}`" for r in found))
-    return over, f"{commands}\n\n{page(cases, over)}"
+    return over, f"{commands}, on {rows.machines(found)}\n\n{page(cases, over)}"
 
 
 def main() -> None:
     parser = options("accuracy", __doc__)
-    parser.set_defaults(models=",".join(MORE))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--programs", type=int, default=10, help="of each model at most")
     parser.add_argument("--calibrate", action="store_true")
-    arguments = parser.parse_args()
+    arguments = parsed(parser, MORE)
     if arguments.table:
         fill(PERFORMANCE, "accuracy", made())
         return
@@ -278,10 +278,10 @@ def main() -> None:
         cluster = build(block)
         by_model = {
             m: list(texts(m, chosen[m], block, cluster, speeds_of(cluster), most + arguments.calibrate))
-            for m in arguments.models.split(",")
+            for m in arguments.models
         }
         if arguments.calibrate:
-            block = corrected(lab, block, [programs.pop(0) for programs in by_model.values()])
+            block = corrected(lab, block, [found.pop(0) for found in by_model.values() if found])
             cluster = build(block)
         for model, made_of in by_model.items():
             found: list[Row] = []

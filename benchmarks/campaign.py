@@ -55,11 +55,15 @@ def chosen(
     every: Sequence[Chosen],
     kind: Callable[[Chosen], str],
 ) -> list[Chosen]:
-    """The cases that the options name. Ends the process where there is no such kind."""
+    """The cases that the options name. Ends the process where there is no such kind, or the pattern is none."""
     kinds = list(dict.fromkeys(map(kind, every)))
     if unknown := set(options.kinds) - set(kinds):
         parser.error(f"no {', '.join(sorted(unknown))}; there are {', '.join(kinds)}")
-    return [c for c in every if (not options.kinds or kind(c) in options.kinds) and re.search(options.only, c.name)]
+    try:
+        only = re.compile(options.only)
+    except re.error as problem:
+        parser.error(f"'{options.only}' is no pattern: {problem}")
+    return [c for c in every if (not options.kinds or kind(c) in options.kinds) and only.search(c.name)]
 
 
 def measure(

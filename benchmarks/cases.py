@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
+from hapdsl.lang.resources import programs_folder
+
+PROGRAMS = programs_folder()
 LIMIT = 20.0  # CPU seconds (of a mixed-integer program seconds); for searches that may never end
 PLAN_CPU = 20.0  # CPU seconds of a plan that is compared with the baselines
 
@@ -67,8 +69,15 @@ KINDS = (("a", 9), ("b", 5), ("c", 3), ("d", 2))  # TFLOP/s
 
 
 def four_kinds(devices: int) -> str:
-    """A cluster of so many devices in four kinds, equally many of each, eight (or all) to a node; of two devices, two kinds."""
+    """A cluster of so many devices in four kinds, equally many of each, eight (or all) to a node; of two devices, two kinds.
+
+    Raises ValueError where they can't be dealt so: up to eight devices in equal parts, beyond them in whole nodes of each kind.
+    """
     kinds = KINDS[: min(4, devices)]
+    if devices % (len(kinds) if devices <= 8 else 8 * len(kinds)):
+        raise ValueError(
+            f"{devices} devices can't be dealt to {len(kinds)} kinds: there are 1, 2, 3, 4, 8 and multiples of 32"
+        )
     declared = "\n".join(
         f"    device {name} {{ compute = {speed} TFLOP/s, memory = 64 GiB, bandwidth = {speed * 100} GB/s, launch = 5 us }}"
         for name, speed in kinds

@@ -22,7 +22,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -197,7 +197,6 @@ def compare(
         "predicted_overlap_s": overlap_s,
         "ways": {},
     }
-    ready = []
     for way in WAYS:
         try:
             told = lab.run(prepared, way, model, settings, text, speeds, 0, limited=False)
@@ -208,15 +207,14 @@ def compare(
             "sent_bytes": sum(t["sent"] for t in told),
             "memory_bytes": [t["memory"] for t in told],
         }
-        ready.append(way)
-    for way, seconds in in_turns(lab, model, ready, rounds, steps).items():
+    for way, seconds in in_turns(lab, model, WAYS, rounds, steps).items():
         found["ways"][way]["seconds"] = seconds
     lab.run(forgotten, limited=False)
-    means = {way: statistics.median(found["ways"][way]["seconds"]) for way in ready}
+    means = {way: statistics.median(found["ways"][way]["seconds"]) for way in WAYS}
     best = min(RIVALS, key=lambda way: means[way])
     ratios = [b / o for o, b in zip(found["ways"]["ours"]["seconds"], found["ways"][best]["seconds"], strict=True)]
     reference = found["ways"]["ours"]["losses"]
-    for way in ready:
+    for way in WAYS:
         losses = found["ways"][way]["losses"]
         found["ways"][way]["loss_diff"] = max(abs(a - b) / abs(b) for a, b in zip(losses, reference, strict=True))
     found |= {"best": best, "speedup": statistics.median(ratios), "interval": interval(ratios)}
@@ -246,7 +244,7 @@ def page(found: Sequence[Row]) -> str:
     """All models' results, each run's under how they were made."""
     runs: dict[str, list[str]] = {}
     for row in found:
-        how = f"`{row['command']}`: quotas {row['quotas']}, {row['rate'] / 1e6:.0f} Mbit/s, {row['rounds']} rounds"
+        how = f"`{row['command']}`: quotas {row['quotas']}, {row['rate'] / 1e6:.0f} Mbit/s, {row['rounds']} rounds, on {row['machine']}"
         runs.setdefault(how, []).append(table(row))
     return "\n".join("\n".join([f"{how}\n", *tables]) for how, tables in runs.items())
 
@@ -257,13 +255,14 @@ def made() -> str:
 
 
 def opened(arguments: argparse.Namespace) -> Emulated:
+    """The lab that the options describe."""
     quotas = [float(x) for x in arguments.quotas.split(",")]
     return Emulated(quotas, [arguments.rate] * len(quotas), arguments.latency)
 
 
 def extent(arguments: argparse.Namespace, chosen: dict[str, dict[str, Any]]) -> Extent:
     """What is measured of the cluster: every collective, and the operators that the models have."""
-    operators = {n.op for m in arguments.models.split(",") for n in graph_of(m, chosen[m]).nodes}
+    operators = {n.op for m in arguments.models for n in graph_of(m, chosen[m]).nodes}
     return Extent(2**20 if arguments.quick else 32 * 2**20, arguments.quick, tuple(sorted(operators)))
 
 
@@ -286,13 +285,22 @@ def measured(lab: Emulated, extent: Extent, known: str | None, name: str = "emul
 def options(module: str, words: str | None) -> argparse.ArgumentParser:
     found = command_line(module, words)
     found.add_argument("--quick", action="store_true")
-    found.add_argument("--models", default=",".join(MODELS))
+    found.add_argument("--models", metavar="NAMES", help="parted by commas; all where left out")
     found.add_argument("--cluster", metavar="FILE", help="as an earlier run with these limits measured it")
     found.add_argument("--steps", type=int, default=3)
     found.add_argument("--quotas", default=",".join(map(str, QUOTAS)))
     found.add_argument("--rate", type=float, default=RATE, help="bit/s of every link")
     found.add_argument("--latency", type=float, default=0.0, help="seconds that a frame takes more")
     return found
+
+
+def parsed(parser: argparse.ArgumentParser, models: Iterable[str]) -> argparse.Namespace:
+    """The options, `models` as a list. Ends the process where a name is none of `models`, which are all that there are."""
+    arguments = parser.parse_args()
+    arguments.models = list(models) if arguments.models is None else arguments.models.split(",")
+    if unknown := [m for m in arguments.models if m not in models]:
+        parser.error(f"no model {', '.join(unknown)}; there are {', '.join(models)}")
+    return arguments
 
 
 def command(module: str) -> str:
@@ -318,7 +326,7 @@ def finish(module: str, quick: bool, text: str, found: Sequence[Row]) -> None:
 def main() -> None:
     parser = options("emulate", __doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    arguments = parser.parse_args()
+    arguments = parsed(parser, MODELS)
     if arguments.table:
         fill(PERFORMANCE, "emulate", made())
         return
@@ -330,7 +338,7 @@ def main() -> None:
         block = measured(lab, extent(arguments, chosen), arguments.cluster, name)
         lab.run(warmed, limited=False)
         lab.run(forgotten, limited=False)
-        for model in arguments.models.split(","):
+        for model in arguments.models:
             found = compare(lab, model, chosen[model], block, arguments.rounds, arguments.steps)
             row = {**about, **found}
             print(table(row), flush=True)

@@ -6,7 +6,7 @@ holds every frame back that long: this kernel has no netem. Needs root, `ip` and
 is taken away again.
 
     with Emulated(quotas=(.8, .4, .2, .2), rates=(1e9,) * 4) as cluster:
-        for told in cluster.run(work, *arguments): …     # work(rank's Sink, *arguments) on every rank, under the limits
+        for told in cluster.run(work, *arguments): …     # work(rank, *arguments) on every rank, under the limits
 """
 
 from __future__ import annotations

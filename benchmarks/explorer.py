@@ -72,8 +72,10 @@ def keep(case: str, found: Sequence[Row]) -> None:
 
 
 def made() -> str:
-    """The table, from what was measured, and on what."""
+    """The table, from what was measured, and on what; nothing where nothing was."""
     found = measurements()
+    if not found:
+        return ""
     load = max((r.get("load", 0.0) for r in found), default=0.0)
     busy = f" Other work ran beside it: a load of {load:.1f}." if load > ALONE else ""
     return f"{rows.measured_on(found)}{busy}\n\n{table(found)}"

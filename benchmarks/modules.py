@@ -37,12 +37,14 @@ def norm(weight: Tensor, bias: Tensor) -> nn.LayerNorm:
 
 
 class Model(nn.Module):
-    """`rows` are what the mean of the loss is over, in the whole batch."""
+    """What a rank trains: of its inputs by name, the sum of the loss over its rows."""
 
     def blocks(self) -> list[nn.Module]:
+        """What FSDP gathers at a time; the rest goes with the whole."""
         return []
 
     def tensor_parallel(self) -> dict[str, Any]:
+        """DTensor's styles by the modules' names; what isn't named stays whole."""
         return {}
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
+from benchmarks.cases import PROGRAMS
 from hapdsl.cluster.builder import build
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.lang import nodes
 from hapdsl.workbench import Workbench
 
-PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 SIZES = {"paper_hetero": (8, 16, 32, 64), "paper_homo": (8, 16, 24, 32)}
 MODELS = ("vgg19", "vit", "bert", "bert_moe")
 BATCH = {"vgg19": 64, "vit": 64, "bert": 64, "bert_moe": 32}  # of each device: weak scaling

@@ -13,7 +13,8 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.paper_cases import PROGRAMS, VIRTUAL, Case, of_size, only
+from benchmarks.cases import PROGRAMS
+from benchmarks.paper_cases import VIRTUAL, Case, of_size, only
 from hapdsl.cluster.builder import build
 from hapdsl.cluster.fewer import fewer
 from hapdsl.cluster.hardware import Cluster

@@ -133,6 +133,8 @@ def predicted(flat: Mapping[tuple[str, str, int], Row]) -> str:
             ours = found["baselines"].get(name)
             if there is not None and ours and not (name == "zero" and model == "bert_moe"):
                 pairs.setdefault(model, []).append((there, ours[0]))
+    if not pairs:  # only virtual machines so far
+        return ""
     lines = []
     for model, both in [
         *((TITLES[m], pairs[m]) for m in MODELS if m in pairs),

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from benchmarks import rows
 from benchmarks.apart import measured
 from benchmarks.campaign import command_line
+from benchmarks.cases import four_kinds
 from benchmarks.pages import PERFORMANCE, fill, markdown
 from benchmarks.rows import RESULTS, Row
 
@@ -54,8 +55,10 @@ def table(found: Sequence[Row]) -> str:
 
 
 def made() -> str:
-    """The table, from what was measured, and on what."""
+    """The table, from what was measured, and on what; nothing where nothing was."""
     found = measurements()
+    if not found:
+        return ""
     known = [(row["layers"], row["devices"]) for row in found]
     left = [f"{c.layers}x{c.devices}" for c in CASES if (c.layers, c.devices) not in known]
     more = f"\nNot measured yet: `python -m benchmarks.pricing {' '.join(left)}`.\n" if left else ""
@@ -69,6 +72,11 @@ def main(arguments: Sequence[str]) -> int:
     if wrong := [c for c in options.cases if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", c)]:
         parser.error(f"'{wrong[0]}' isn't LAYERSxDEVICES, such as 24x8")
     wanted = [Case(*map(int, c.split("x"))) for c in options.cases] or CASES
+    for case in wanted:
+        try:
+            four_kinds(case.devices)
+        except ValueError as problem:
+            parser.error(str(problem))
     failed = 0
     for case in [] if options.table else wanted:
         answer = measured("benchmarks.pricing_measure", asdict(case), SECONDS)

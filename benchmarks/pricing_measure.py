@@ -39,7 +39,7 @@ def text_of(layers: int, devices: int) -> str:
 
 
 def edits(text: str) -> dict[str, str]:
-    """The text after one edit: a line in a layer priced anew, a line more, a line half typed, other shares."""
+    """The text after one edit: a line of all layers with a comment more, a line more behind it, it half typed, it wrong."""
     lines = text.split("\n")
     layer = next(k for k, line in enumerate(lines) if line.strip().startswith("repeat "))
     call = next(k for k in range(layer, len(lines)) if "= gelu(" in lines[k])

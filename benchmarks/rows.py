@@ -64,7 +64,12 @@ def machine() -> str:
     return f"{count} cores ({model}), Python {platform.python_version()}"
 
 
+def machines(rows: Sequence[Row]) -> str:
+    """On what rows were measured, each machine once; nothing where they don't say."""
+    return " and on ".join(dict.fromkeys(row["machine"] for row in rows if "machine" in row))
+
+
 def measured_on(rows: Sequence[Row]) -> str:
-    """The line above a table: on what its rows were measured."""
-    machines = list(dict.fromkeys(row["machine"] for row in rows if "machine" in row))
-    return f"Measured on {' and on '.join(machines)}; one process a case." if machines else ""
+    """The line above a table of cases: on what its rows were measured."""
+    found = machines(rows)
+    return f"Measured on {found}; one process a case." if found else ""

@@ -5,8 +5,10 @@ A line whose measurements aren't there is left out. Each names the command that 
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from benchmarks import paper, pricing, rows, search
@@ -66,7 +68,7 @@ def emulated() -> Iterator[Line]:
     """Our plans beside PyTorch's own ways, on processes that are slowed and links that are held."""
     for row in rows.read(RESULTS / "emulate.jsonl"):
         low, high = row["interval"]
-        what = f"train {row['model']} on four processes slowed to unlike speeds, 1 Gbit/s between them: how many times as fast as the best of DDP, FSDP2 and tensor parallelism ({row['best']})"
+        what = f"train {row['model']} on four processes slowed to unlike speeds, {row['rate'] / 1e9:g} Gbit/s between them: how many times as fast as the best of DDP, FSDP2 and tensor parallelism ({row['best']})"
         yield what, f"{row['speedup']:.2f} x ({low:.2f} to {high:.2f})", "make emulate"
 
 
@@ -86,9 +88,19 @@ PARTS: tuple[Callable[[], Iterator[Line]], ...] = (planning, editing, emulated, 
 
 
 def table() -> str:
+    """The README's table; nothing where nothing was measured."""
     lines = [(what, figure, f"`{command}`") for part in PARTS for what, figure, command in part()]
-    return markdown(("what", "measured", "by"), lines)
+    return markdown(("what", "measured", "by"), lines) if lines else ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.summary", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args(arguments)
+    fill(README, "summary", table())
+    return 0
 
 
 if __name__ == "__main__":
-    fill(README, "summary", table())
+    sys.exit(main(sys.argv[1:]))

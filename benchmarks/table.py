@@ -175,10 +175,11 @@ def against(rows: Sequence[Row]) -> str:
     above = sum(r is not None and r > 1 + 1e-9 for r in every)
     cut = sum(bool(row.get("found", {}).get("cut")) for row in rows)
     failed = "".join(f"\n{row['model']} on {row['cluster']}: {row['failed']}." for row in rows if "failed" in row)
-    spent = [row["found"]["search_cpu_s"] for row in rows if "found" in row]
+    spent = [r["found"]["search_cpu_s"] for r in rows if "found" in r and not r["found"].get("cut")]
+    others = f"; the others took {statistics.median(spent):.1f} (median)" if spent else ""
     return markdown(("model", *clusters, "worst"), lines) + (
         f"\nOf {len(every)} cases the plan is above a baseline in {above}. \u2013: nothing fits, no baseline either. Each search had {PLAN_CPU:.0f} CPU seconds at most, which {cut} of them"
-        f" used up; the others took {statistics.median(spent):.1f} (median).{failed}\n"
+        f" used up{others}.{failed}\n"
     )
 
 

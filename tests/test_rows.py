@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import accuracy, emulate, paper, rows, search
+from benchmarks import accuracy, emulate, explorer, paper, pricing, rows, search, summary
 from benchmarks.pages import PERFORMANCE, fill, filled, marks
 
 ROW = {**rows.read(emulate.LINES)[0], "command": "before"}
@@ -20,7 +20,8 @@ ROW = {**rows.read(emulate.LINES)[0], "command": "before"}
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Results and a page of one's own, and a lab that runs nothing."""
-    text = "\n".join("\n".join(marks(name)) for name in ("emulate", "accuracy", "search", "paper"))
+    names = ("emulate", "accuracy", "search", "paper", "pricing", "explorer", "summary")
+    text = "\n".join("\n".join(marks(name)) for name in names)
     (tmp_path / "page.md").write_text(text, encoding="utf-8")
     for module in (emulate, accuracy):
         monkeypatch.setattr(module, "RESULTS", tmp_path)
@@ -28,6 +29,9 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(module, "PERFORMANCE", tmp_path / "page.md")
         for name in ("extent", "measured"):
             monkeypatch.setattr(module, name, lambda *_: None)
+    for module in (pricing, explorer):
+        monkeypatch.setattr(module, "LINES", tmp_path / f"{module.__name__.rpartition('.')[2]}.jsonl")
+        monkeypatch.setattr(module, "PERFORMANCE", tmp_path / "page.md")
     return tmp_path / "page.md"
 
 
@@ -84,7 +88,8 @@ def test_scores_are_those_of_all_programs(page: Path, monkeypatch: pytest.Monkey
     assert [r["command"] for r in found[2:4]] == ["python -m benchmarks.accuracy --models mlp,cnn", "before"]
     assert (head["programs"], head["median_error"], head["p90_error"]) == (5, 0.0, pytest.approx(0.3))
     text = page.read_text(encoding="utf-8")
-    assert "`python -m benchmarks.accuracy --models mlp,cnn`, `before`" in text and "5 programs" in text
+    assert "`python -m benchmarks.accuracy --models mlp,cnn`, `before`, on " in text and "and on old\n" in text
+    assert "5 programs" in text
 
 
 def test_tables_of_no_rows_change_no_page(
@@ -98,10 +103,45 @@ def test_tables_of_no_rows_change_no_page(
         campaign(["--table", "--lines", str(nowhere)])
         campaign(["--table", "--lines", str(nowhere), "--page", str(page)])
     assert (PERFORMANCE.read_bytes(), page.read_bytes()) == (real, mine)
+    for script in (pricing, explorer):
+        script.main(["--table"])
+    monkeypatch.setattr(summary, "PARTS", (lambda: iter(()),))
+    monkeypatch.setattr(summary, "README", page)
+    summary.main([])
+    assert (PERFORMANCE.read_bytes(), page.read_bytes()) == (real, mine)
     told = capsys.readouterr()
-    assert told.err.count("stays as it is") == 4 and told.out.count(f"{nowhere} has no rows") == 2
+    assert told.err.count("stays as it is") == 7 and told.out.count(f"{nowhere} has no rows") == 2
     fill(page, "search", "words")
     assert page.read_text(encoding="utf-8") == filled(mine.decode(), "search", "words")
+
+
+def test_the_summary_measures_and_writes_nothing_where_help_is_asked_for(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = page.read_bytes()
+    monkeypatch.setattr(summary, "README", page)
+    with pytest.raises(SystemExit):
+        summary.main(["--help"])
+    assert "README" in capsys.readouterr().out and page.read_bytes() == before
+
+
+@pytest.mark.parametrize("module", [emulate, accuracy])
+def test_a_model_that_is_none_is_said(
+    module: Any, page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run(module, monkeypatch, "--models", "mlp,gtp")
+    assert stop.value.code == 2 and "no model gtp; there are mlp, " in capsys.readouterr().err
+
+
+def test_a_model_without_programs_calibrates_nothing(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr(accuracy, "build", lambda block: None)
+    monkeypatch.setattr(accuracy, "speeds_of", lambda cluster: [])
+    monkeypatch.setattr(accuracy, "texts", lambda *_: [])
+    monkeypatch.setattr(accuracy, "corrected", lambda lab, block, chosen: taken.extend(chosen))
+    run(accuracy, monkeypatch, "--models", "mlp,cnn", "--calibrate")
+    assert taken == [] and not accuracy.LINES.exists()
 
 
 def test_a_failure_hides_no_measurement(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pricing, rows
-from benchmarks.campaign import command_line, measure, unmeasured, with_cases
+from benchmarks.campaign import chosen, command_line, measure, unmeasured, with_cases
 from benchmarks.cases import Case
 from benchmarks.pages import filled
 from benchmarks.tables import TABLES, stale
@@ -29,6 +29,13 @@ def test_a_table_is_made_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert stale("pricing")
     page = filled(TABLES["pricing"][0].read_text(encoding="utf-8"), "pricing", pricing.made())
     assert page.count("| 12345.6 |") == len(changed)
+
+
+def test_devices_that_no_cluster_has_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for case in ("24x6", "24x40"):
+        with pytest.raises(SystemExit):
+            pricing.main([case])
+        assert f"{case.removeprefix('24x')} devices can't be dealt to 4 kinds" in capsys.readouterr().err
 
 
 def test_every_file_of_rows_is_read_by_a_table() -> None:
@@ -63,6 +70,24 @@ def test_a_line_says_on_what_rows_were_measured() -> None:
         "Measured on a and on b; one process a case."
     )
     assert rows.measured_on([{}]) == "" and re.match(r"\d+ cores \(.+\), Python 3\.", rows.machine())
+
+
+def test_cases_are_chosen_by_kind_and_pattern(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    parser = command_line("any", "Words.")
+    every = [Case("layers", "plan", "gpt"), Case("models", "plan", "mlp"), Case("models", "plan", "gpt")]
+    with_cases(parser, [c.group for c in every], tmp_path)
+
+    def found(*words: str) -> list[Case]:
+        return chosen(parser, parser.parse_args(words), every, lambda case: case.group)
+
+    assert found() == every and found("models") == every[1:] and found("models", "--only", "gp.") == every[2:]
+    for words, said in (
+        (("layer",), "no layer; there are layers, models"),
+        (("--only", "gpt("), "'gpt(' is no pattern"),
+    ):
+        with pytest.raises(SystemExit):
+            found(*words)
+        assert said in capsys.readouterr().err
 
 
 def test_kinds_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -21,6 +21,12 @@ def test_clusters_of_any_size(devices: int) -> None:
     assert four_kinds(devices).startswith("cluster four_kinds {")
 
 
+@pytest.mark.parametrize("devices", [5, 6, 16, 40])
+def test_no_cluster_has_other_devices_than_asked_for(devices: int) -> None:
+    with pytest.raises(ValueError, match=f"{devices} devices can't be dealt"):
+        four_kinds(devices)
+
+
 def test_cases_have_names_of_their_own() -> None:
     names = [c.name for c in cases()]
     assert len(set(names)) == len(names)
@@ -85,6 +91,19 @@ def test_what_is_measured_comes_into_the_page(
     assert f"| mlp | {beside['cost_s'] / beside['best_s']:.3f} | inf | inf |\n| gpt |  | – | – |\n" in made
     assert "Of 3 cases the plan is above a baseline in 1." in made
     assert "| mlp | 14 |" in made
+
+
+def test_what_searches_took_leaves_those_out_that_were_stopped() -> None:
+    found = {"cost_s": 1.0, "best_s": 2.0}
+    rows = [
+        {"group": "baselines", "model": "mlp", "cluster": c, "found": {**found, "cut": cut, "search_cpu_s": s}}
+        for c, cut, s in (("a", True, 20.0), ("b", True, 20.1), ("c", False, 3.0))
+    ]
+    assert "which 2 of them used up; the others took 3.0 (median)." in tables(rows, "")
+    assert "which 2 of them used up.\n" in tables(rows[:2], "")
+    assert "failed" not in tables(rows, "") and "mlp on d: why." in tables(
+        [{"group": "baselines", "model": "mlp", "cluster": "d", "failed": "why"}], ""
+    )
 
 
 def test_what_stands_between_its_marks_is_made_anew() -> None:

@@ -77,6 +77,7 @@ def test_rows_become_tables() -> None:
     assert f"| VGG19, 32 | {theirs:.3f} |" in made and f"| {found(CASES[0].name)['plan_s']:.3f} |" in made
     worse = [{**r, "found": {**r["found"], "plan_s": 9.0, "best_s": 9.0}} for r in rows]
     assert "a plan is above a baseline at 4" in tables(worse)
+    assert "a plan is above a baseline at 0" in tables([r for r in rows if r["nodes"] == VIRTUAL])
 
 
 def test_the_script_fails_where_a_point_loses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
