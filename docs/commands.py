@@ -47,9 +47,12 @@ def leaves(
 
 
 def marked(words: str) -> str:
-    """Text of --help in Markdown: names of options as code, and no angle brackets or bars that a table would take for its own."""
-    words = re.sub(r"\s+", " ", words).replace("|", "\\|").replace("<", "\\<").replace("*", "\\*")
-    return re.sub(r"(?<![\w`-])(--[a-z][a-z-]*)", r"`\1`", words)
+    """Text of --help in Markdown: names of options as code where they aren't yet, and no angle brackets or bars that a table would take for its own."""
+    parts = re.sub(r"\s+", " ", words).replace("|", "\\|").split("`")
+    for k in range(0, len(parts), 2):  # between them is code, in which all stands as it is
+        plain = parts[k].replace("<", "\\<").replace("*", "\\*")
+        parts[k] = re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r"`\1`", plain)
+    return "`".join(parts)
 
 
 def section(path: str, context: click.Context) -> str:

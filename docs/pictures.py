@@ -71,7 +71,7 @@ def choices() -> None:
 def hapdsl(*arguments: object) -> None:
     """A verb of the command line."""
     subprocess.run(
-        [sys.executable, "-m", "hapdsl.cli", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, cwd=ROOT
+        [sys.executable, "-m", "hapdsl", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, cwd=ROOT
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
 
 from hapdsl.explore.app import ExploreApp, session_of
-from hapdsl.lang.resources import programs_folder
 
 HERE = Path(__file__).parent
 TEXT = 'import "std/mlp.hap"\nimport "std/digits.hap"\n'
@@ -17,11 +17,13 @@ SIZE = (150, 44)
 
 
 async def until(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
-    """Wait until something holds, five minutes at most."""
+    """Wait until something holds. Raises TimeoutError after five minutes: no picture is made of what isn't done."""
     for _ in range(3000):
         await pilot.pause(0.1)
         if holds():
             break
+    else:
+        raise TimeoutError("the explorer isn't done")
     await pilot.pause(0.5)
 
 
@@ -60,9 +62,6 @@ def save(app: ExploreApp, name: str) -> None:
 
 
 def main() -> None:
-    import tempfile
-
-    assert programs_folder().is_dir()
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(shots(Path(folder)))
 

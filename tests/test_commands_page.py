@@ -41,6 +41,11 @@ def test_the_page_is_what_help_says(script: ModuleType) -> None:
     assert (DOCS / "commands.md").read_text(encoding="utf-8") == script.page(), "`make commands` makes it anew"
 
 
+def test_code_stays_code(script: ModuleType) -> None:
+    said = "`hapdsl run FILE --resume DIR` goes\n on; see --every a|b, `a*b`, a*b and <c>"
+    assert script.marked(said) == "`hapdsl run FILE --resume DIR` goes on; see `--every` a\\|b, `a*b`, a\\*b and \\<c>"
+
+
 def test_every_verb_and_option_is_there() -> None:
     parts = re.split(r"^## ", (DOCS / "commands.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     text: dict[str, str] = {}
