@@ -6,6 +6,8 @@ import os
 import socket
 from pathlib import Path
 
+from benchmarks import process as linux
+
 
 def free_port() -> int:
     with socket.socket() as s:
@@ -14,10 +16,10 @@ def free_port() -> int:
 
 
 def alive(pid: int) -> bool:
+    """Does a process still run? One that has ended and isn't waited for doesn't, where the system says so."""
     try:
         os.kill(pid, 0)
+        # It may end, and be gone, between the two.
+        return not Path("/proc").is_dir() or linux.alive(pid)
     except ProcessLookupError:
         return False
-    return (
-        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" if Path("/proc").is_dir() else True
-    )

@@ -52,8 +52,12 @@ def test_what_is_imported(arguments: tuple[str, ...], wanted: list[str]) -> None
     assert heavy == wanted
 
 
-def test_planning_and_costing_need_no_torch() -> None:
-    status, *heavy = loaded_by("cost", "programs/plans/mlp_megatron.hap")
+MLP = ("programs/models/mlp.hap", "--cluster", "std/digits.hap", "--set", "d=8", "--set", "hidden=16")
+
+
+@pytest.mark.parametrize("arguments", [("cost", "programs/plans/mlp_megatron.hap"), ("plan", *MLP)], ids=lambda a: a[0])
+def test_planning_and_costing_need_no_torch(arguments: tuple[str, ...]) -> None:
+    status, *heavy = loaded_by(*arguments)
     assert status == "0"
     assert not {"torch", "textual"} & set(heavy)
 
