@@ -8,15 +8,53 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
-from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.run import heartbeat
+from hapdsl.run.backends import Backend
 from hapdsl.run.heartbeat import BEAT_S, FIRST_S, Beat, Pulse, another, lost, unreached
+from hapdsl.run.problems import is_lost_peer, reason
 
 Fatal = Callable[[HapError], None]  # says what is wrong and ends the process; called from a thread
+FOUND_BY_ALL = ("HAP717", "HAP718", "HAP762")  # the ranks have compared something, and all know
+
+
+class OwnError(HapError):
+    """What one rank of a torchrun has found; other errors all of them find."""
+
+
+@contextmanager
+def joined(backend: Backend, timeout_s: float) -> Iterator[None]:
+    """Within it this process is a rank of the torchrun that has started it, on its device, and the ranks watch one another; they leave together.
+
+    `timeout_s` is for one collective. Raises HapError: HAP721 no such device here, HAP720 another rank is lost; `OwnError` for what only this rank has found.
+    """
+    torch.set_num_threads(1)
+    backend.device()  # before the group: nccl takes the current one
+    enter(backend.torch_name, timeout_s)
+    try:
+        with torch.no_grad(), guarded():
+            yield
+            dist.barrier()
+    except HapError as problem:
+        if getattr(problem, "lost", False) or any(d.code in FOUND_BY_ALL for d in problem.diagnostics):
+            raise HapError(*problem.diagnostics, status=problem.status) from None
+        found = [replace(d, message=f"rank {dist.get_rank()}: {d.message}") for d in problem.diagnostics]
+        raise OwnError(*found, status=problem.status) from None
+    except RuntimeError as problem:
+        if not is_lost_peer(problem):
+            raise
+        words = f"rank {dist.get_rank()} has lost another one: {reason(problem).rpartition('] ')[2].split('. ')[0]}"
+        raise error(
+            "HAP720", words, help="what that one said, or torchrun says of it, is the cause", status=1
+        ) from None
+    finally:
+        dist.destroy_process_group()
 
 
 def enter(backend: str, timeout_s: float) -> None:

@@ -37,22 +37,14 @@ class Lost(HapError):
 class Beat:
     """The heart of one rank of several, in a thread of its own with a connection of its own (a store serves one question at a time).
 
-    `gone` is called in that thread before each beat, and when the store no longer answers: it may end the process if nobody is there any more.
-    `cut` is called, once, with a rank that can't be reached any more, though it may beat (`hapdsl.run.links`). `answered` is when the store last
-    answered; it has `refused` to where its process has ended, which is not the same as silence.
+    `cut` is called, once and in that thread, with a rank that can't be reached any more, though it may beat (`hapdsl.run.links`). `answered` is when
+    the store last answered; it has `refused` to where its process has ended, which is not the same as silence.
     """
 
-    def __init__(
-        self,
-        store: dist.TCPStore,
-        rank: int,
-        ranks: int,
-        cut: Callable[[int], None],
-        gone: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, store: dist.TCPStore, rank: int, ranks: int, cut: Callable[[int], None]) -> None:
         self._store: Any = another(store)
         self._key = key(rank)
-        self._cut, self._gone = cut, gone
+        self._cut = cut
         self._links = Links(self._store, rank, ranks, prefix())
         self._end = threading.Event()
         self.answered, self.refused = time.monotonic(), False
@@ -62,7 +54,6 @@ class Beat:
     def _run(self) -> None:
         try:
             while not self._end.is_set():
-                self._gone()
                 self._store.add(self._key, 1)
                 self.answered = time.monotonic()
                 lost = self._links.lost(SILENT_S + CUT_S)
@@ -72,8 +63,6 @@ class Beat:
                 self._end.wait(BEAT_S)
         except RuntimeError:
             self.refused = True
-            if not self._end.is_set():
-                self._gone()
 
     def claim(self, what: str) -> bool:
         """Is this the first rank to ask? For `cut`, in the heart's own thread."""

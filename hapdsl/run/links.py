@@ -55,8 +55,9 @@ class Links:
         silent: set[Address] = set()
         for mine, peer, connection in connections():
             own.append(mine)
-            if unanswered_s(connection) > after_s:
-                silent.add(peer)
+            with suppress(OSError):  # a connection of the user's own of which the kernel says nothing
+                if unanswered_s(connection) > after_s:
+                    silent.add(peer)
         if sorted(own) != self._said:
             self._said = sorted(own)
             self._store.set(self._key(self._rank), json.dumps(self._said))

@@ -11,9 +11,12 @@ import torch.distributed as dist
 
 from hapdsl.cluster.seen import Sample, Seen, packed, unpacked
 from hapdsl.run.backends import GLOO, Backend
-from hapdsl.run.launch import Sink, launch, outer_rank
+from hapdsl.run.guarded import joined
+from hapdsl.run.launch import launch, outer_rank
 from hapdsl.run.measuring import Extent, begin, measure
+from hapdsl.run.reporting import Sink
 
+PATIENCE_S = 600.0  # of ranks with one another, in one collective
 Progress = Callable[[int, int, float, str], None]  # points done, of how many, seconds left, what was measured last
 
 
@@ -53,18 +56,14 @@ def profile(found: Profile, nproc: int, extent: Extent, backend: Backend = GLOO)
     """Measure, and put what is seen into `found` as it comes: whoever interrupts this has all of it until then.
 
     `nproc` local processes, or this one as a rank of an existing torchrun. Returns False on ranks that aren't the first, which report nothing.
-    Raises HapError: HAP720 a process that failed.
+    Raises HapError: HAP720 a process that failed, HAP760 one that is silent.
     """
     outer = outer_rank()
     if outer is None:
-        launch(work, nproc, (extent, backend), found.receive)
+        launch(work, nproc, (extent, backend), found.receive, PATIENCE_S)
         return True
-    torch.set_num_threads(1)
-    dist.init_process_group(backend.torch_name)
-    with torch.no_grad():
+    with joined(backend, PATIENCE_S):
         work(found, extent, backend)
-    dist.barrier()
-    dist.destroy_process_group()
     return outer == 0
 
 

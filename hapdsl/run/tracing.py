@@ -8,6 +8,7 @@ phases only the finish knows.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +24,8 @@ from torch import Tensor
 from hapdsl.run import levels
 from hapdsl.run.actions import Action, Store
 from hapdsl.run.distributed import Rank
-from hapdsl.run.launch import Sink
 from hapdsl.run.moves import Under
+from hapdsl.run.reporting import Sink
 
 Floats = NDArray[np.float64]
 STEPS = 5  # how many steps a trace holds at most: the last ones of a run
@@ -162,8 +163,6 @@ def _offset() -> float:
     names = levels.node_names()
     if len(set(names)) == 1:
         return 0.0
-    import socket
-
     hosts: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(hosts, socket.gethostname())
     stamps = []

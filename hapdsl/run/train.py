@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Set
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hapdsl.graph.program import Program, Value
-from hapdsl.lang.diagnostics import HapError, error
+from hapdsl.lang.diagnostics import error
 from hapdsl.run import replicas
 from hapdsl.run.allocator import keep_freed_memory
 from hapdsl.run.alone import compare, train_alone
@@ -24,13 +24,14 @@ from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.course import Course, Passage, course, reserved
 from hapdsl.run.data import open_feed, remark, skip
 from hapdsl.run.distributed import Rank
-from hapdsl.run.guarded import enter, guarded
+from hapdsl.run.guarded import joined
 from hapdsl.run.how import How
 from hapdsl.run.initial import Initial
-from hapdsl.run.launch import Sink, is_lost_peer, launch, outer_rank
+from hapdsl.run.launch import launch, outer_rank
 from hapdsl.run.loading import batches
 from hapdsl.run.pieces import assemble, ranges, sizes
 from hapdsl.run.report import Scalars, Told
+from hapdsl.run.reporting import Sink
 from hapdsl.run.result import Gathered, Progress, RunResult
 from hapdsl.run.tracing import Tracer, last
 
@@ -84,6 +85,8 @@ def train(
     outer = outer_rank()
     if outer is None:
         right_number(nproc, program)
+    else:
+        _right_torchrun(program)
     if steps < 1:
         raise error("HAP719", f"{steps} steps: there is nothing to run", help="--steps 1 or more")
     feed = open_feed(data, program.graph, seed)
@@ -99,8 +102,11 @@ def train(
     with reserved(on) if not outer else nullcontext():
         if outer is None:
             launch(work, nproc, (job,), gathered.receive, timeout_s, names, backend=backend)
-        elif not _under_torchrun(job, gathered, timeout_s):
-            return None
+        else:
+            with joined(backend, timeout_s):
+                work(gathered, job)
+    if outer:
+        return None
     result = gathered.result(program, steps)
     result.first_step = on.first
     if reference:
@@ -116,45 +122,15 @@ def right_number(nproc: int | None, program: Program) -> None:
         raise error("HAP718", f"{nproc} processes for a program on {devices} devices", help=f"--nproc {devices}")
 
 
-class OwnError(HapError):
-    """What one rank of a torchrun has found; other errors all of them find."""
-
-
-FOUND_BY_ALL = ("HAP717", "HAP718", "HAP762")  # the ranks have compared something, and all know
-
-
-def _under_torchrun(job: Job, gathered: Gathered, timeout_s: float) -> bool:
-    """This process' part of an existing torchrun; is it the first rank?"""
-    torch.set_num_threads(1)
-    backend, devices = job.how.chosen, job.program.layout.devices
-    if (processes := int(os.environ["WORLD_SIZE"])) != devices:
+def _right_torchrun(program: Program) -> None:
+    """Raises HapError HAP718 where torchrun has started more or fewer ranks than the program has devices."""
+    processes, devices = int(os.environ["WORLD_SIZE"]), program.layout.devices
+    if processes != devices:
         raise error(
             "HAP718",
             f"{processes} processes for a program on {devices} devices",
             help=f"torchrun must start {devices} in all",
         )
-    backend.device()
-    enter(backend.torch_name, timeout_s)
-    try:
-        with torch.no_grad(), guarded():
-            work(gathered, job)
-            dist.barrier()
-        return dist.get_rank() == 0
-    except HapError as problem:
-        if getattr(problem, "lost", False) or any(d.code in FOUND_BY_ALL for d in problem.diagnostics):
-            raise HapError(*problem.diagnostics, status=problem.status) from None
-        found = [replace(d, message=f"rank {dist.get_rank()}: {d.message}") for d in problem.diagnostics]
-        raise OwnError(*found, status=problem.status) from None
-    except RuntimeError as problem:
-        if not is_lost_peer(problem):
-            raise
-        reason = str(problem).splitlines()[0].rpartition("] ")[2].split(". ")[0]
-        words = f"rank {dist.get_rank()} has lost another one: {reason}"
-        raise error(
-            "HAP720", words, help="what that one said, or torchrun says of it, is the cause", status=1
-        ) from None
-    finally:
-        dist.destroy_process_group()
 
 
 def work(sink: Sink, job: Job) -> None:

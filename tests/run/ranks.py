@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from hapdsl.cli import main
@@ -26,9 +27,13 @@ class Pids:
 
 
 def as_torchrun_does(
-    arguments: list[str], places: list[tuple[int, int]], port: int, said: Path, pids: list[int] | None = None
+    what: list[str] | Callable[[], int],
+    places: list[tuple[int, int]],
+    port: int,
+    said: Path,
+    pids: list[int] | None = None,
 ) -> list[int]:
-    """`hapdsl ARGUMENTS` in one process per (node, local rank), with the environment that torchrun gives; exit statuses. `pids` is filled on the way."""
+    """`hapdsl WHAT`, or a function that returns a status, in one process per (node, local rank), with the environment that torchrun gives; exit statuses. `pids` is filled on the way."""
     pids = [] if pids is None else pids
     for rank, (node, local) in enumerate(places):
         pid = os.fork()
@@ -41,7 +46,7 @@ def as_torchrun_does(
                 )  # fmt: skip
                 with open(said.with_suffix(f".{rank}"), "w", encoding="utf-8") as out:
                     sys.stdout = sys.stderr = out
-                    status = main(arguments)
+                    status = what() if callable(what) else main(what)
             except SystemExit as end:
                 status = int(end.code or 0)
             finally:

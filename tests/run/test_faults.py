@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
 import resource
@@ -81,8 +83,7 @@ def test_a_rank_that_hangs():
 
 def test_a_job_that_is_stopped_and_continued_as_a_whole_goes_on():
     """As Ctrl-Z and fg do: whoever watches was stopped too, so nobody is blamed."""
-    with torch.random.fork_rng():
-        store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
     pulse = heartbeat.Pulse(store, 2, QUICK_S)
     store.add(heartbeat.key(0), 1)
     store.add(heartbeat.key(1), 1)
@@ -167,6 +168,18 @@ def test_a_peer_that_is_stopped_acknowledges():
             assert links.unanswered_s(ours) < 0.25
             ends = {(own, peer) for own, peer, _ in links.connections()}
             assert {(ours.getsockname(), theirs.getsockname()), (theirs.getsockname(), ours.getsockname())} <= ends
+
+
+def test_a_connection_of_which_the_kernel_says_nothing(monkeypatch):
+    """The heart beats on: it is no rank's, or none that is known to be cut off."""
+
+    def refuses(connection):
+        raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+    monkeypatch.setattr(links, "unanswered_s", refuses)
+    store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    assert links.Links(store, 0, 2, "here").lost(1.0) is None
+    assert json.loads(store.get("here/ends/0"))
 
 
 def test_a_full_disk(tmp_path):

@@ -5,19 +5,22 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import resource
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from multiprocessing import connection
 from multiprocessing.util import Finalize
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from hapdsl.lang.diagnostics import HapError, error
-from hapdsl.run import launch as launching
+from hapdsl.run import process
+from hapdsl.run.heartbeat import Lost
 from hapdsl.run.launch import launch
 from tests.run.ranks import Pids
 
@@ -109,7 +112,7 @@ def test_ranks_that_will_not_end_are_ended():
 
 def test_a_rank_that_dies_before_it_has_met_the_others_is_named(monkeypatch):
     """Its pipe is broken when the parent wants to tell it the port: made certain by waiting for its end."""
-    child, store = launching._child, dist.TCPStore
+    child, store = process.run, dist.TCPStore
 
     def dying(pipe, setting, work, arguments):
         if setting.rank == 1:
@@ -121,7 +124,7 @@ def test_a_rank_that_dies_before_it_has_met_the_others_is_named(monkeypatch):
             connection.wait([rank.sentinel for rank in ranks])
         return store(*arguments, **named)
 
-    monkeypatch.setattr(launching, "_child", dying)
+    monkeypatch.setattr(process, "run", dying)
     monkeypatch.setattr(dist, "TCPStore", later)
     with pytest.raises(HapError, match=r"process 1 \(slow\) failed: it was ended by signal 9 \(SIGKILL\)") as stop:
         launch(add_up, 3, receive=Pids(), names=["fast", "slow", "slower"], method="fork")
@@ -148,6 +151,7 @@ def test_ranks_let_go_of_nothing_that_they_inherit():
     seen = Pids()
     launch(work, 2, receive=seen, method="fork")
     assert [h["enabled"] for _, h, _ in seen.values] == [True, True] and gc.isenabled()
+    gc.collect()  # here it goes in peace; other tests fork this process, too
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -251,3 +255,69 @@ def test_two_launches_at_once_do_not_meet():
         a, b = pool.map(one, [1, 2])
     assert [t.tolist() for t in a] == [[0.0] * 3]
     assert [t.tolist() for t in b] == [[1.0] * 3] * 2
+
+
+def dies_beside_a_helper(reporter):
+    """Its helper holds what the rank had open, as processes do that load data: pipe, connections and all."""
+    if dist.get_rank() == 1:
+        helper = os.fork()
+        if helper == 0:
+            time.sleep(20)
+            os._exit(0)
+        reporter.send("helper", pid=helper)
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+def test_a_rank_that_is_killed_is_missed_though_its_helper_lives():
+    start, seen = time.monotonic(), Pids()
+    with pytest.raises(Lost) as stop:
+        launch(dies_beside_a_helper, 3, receive=seen, names=["fast", "slow", "slower"], method="fork")
+    ((_, header, _),) = seen.values
+    os.kill(header["pid"], signal.SIGKILL)
+    (found,) = stop.value.diagnostics
+    assert stop.value.rank == 1 and found.code == "HAP720"
+    assert "process 1 (slow) failed: it was ended by signal 9 (SIGKILL)" in found.message
+    assert time.monotonic() - start < 8
+
+
+def listened_at():
+    """(address, port) of the sockets at which this process listens, as the kernel writes them down."""
+    own, found = set(), set()
+    for entry in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the folder's own
+            own.add(os.readlink(f"/proc/self/fd/{entry}"))
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for row in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *rest = row.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in own:
+                found.add(tuple(local.split(":")))
+    return found
+
+
+def listens(reporter, before):
+    dist.all_reduce(torch.ones(3))
+    reporter.send("listens", at=sorted(listened_at() - before))
+
+
+def test_ranks_and_their_parent_listen_on_this_machine_only():
+    """Who can write to the store can say to whom the ranks connect."""
+    before, heard = listened_at(), set()
+
+    def receive(rank, header, tensor):
+        heard.update(map(tuple, header["at"]), listened_at() - before)
+
+    launch(listens, 2, (before,), receive, method="fork")
+    assert len(heard) >= 3 and {address for address, _ in heard} == {"0100007F"}  # 127.0.0.1
+
+
+def test_more_processes_than_the_system_has_room_for():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    seen = Pids()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 10, hard))
+        with pytest.raises(HapError, match=r"process \d+ of 40 can't be started: Too many open files") as stop:
+            launch(add_up, 40, receive=seen, method="fork")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert stop.value.diagnostics[0].code == "HAP720" and not multiprocessing.active_children()

@@ -14,8 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
-from hapdsl.run import guarded, heartbeat, links
+from hapdsl.run import guarded, heartbeat, links, profile
 from hapdsl.run.checkpoint import steps
 from hapdsl.run.train import train
 from tests.processes import free_port
@@ -66,6 +67,31 @@ def test_under_an_existing_torchrun(tmp_path):
     )  # fmt: skip
     lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT")]
     assert lines == ["RESULT 3 True True 9"], run.stderr[-2000:]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_profile_under_torchrun(dies, tmp_path, monkeypatch):
+    """Its ranks watch one another as those of a run do, and one that is gone is said to be."""
+
+    def measures():
+        if dies and os.environ["RANK"] == "1":
+            monkeypatch.setattr(profile, "measure", lambda *_: os._exit(3))
+        found = profile.Profile()
+        try:
+            speaks = profile.profile(found, 2, profile.Extent(4096, True, ("relu",)))
+        except HapError as stop:
+            print(stop)
+            return stop.status
+        if speaks:
+            print("complete" if found.complete else found.done, found.failed)
+        return 0
+
+    statuses = as_torchrun_does(measures, [(0, 0), (0, 1)], free_port(), tmp_path / "said")
+    said = [(tmp_path / f"said.{rank}").read_text(encoding="utf-8").strip() for rank in range(2)]
+    if dies:
+        assert statuses == [1, 3] and said[0].startswith("HAP720: rank 0 has lost another one"), said
+    else:
+        assert statuses == [0, 0] and said == ["complete []", ""], said
 
 
 STOPS = """
