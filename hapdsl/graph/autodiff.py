@@ -137,18 +137,21 @@ class _Backward:
         if not any(p in targets for ps in positions for p in ps):
             return
         if len(positions) > 1:
-            heads = [ps[0] for ps in positions]
+            heads = [ps[0] if ps else None for ps in positions]
             names = []
             for k, p in enumerate(heads):  # one tensor may be several operands: count those before it
+                if p is None:  # left out of this call
+                    names.append(f"{node.outputs[0].name}.grad.{rule.targets[k]}")
+                    continue
                 tensor = node.inputs[p]
-                earlier = sum(node.inputs[q] is tensor for q in heads[:k])
+                earlier = sum(node.inputs[q] is tensor for q in heads[:k] if q is not None)
                 if p not in targets:  # nobody asks for this gradient: it stays a contribution to nothing
                     earlier += self.unasked.get(id(tensor), 0)
                     self.unasked[id(tensor)] = earlier + 1
                 names.append(f"{tensor.name}.grad.{len(self.parts.get(id(tensor), [])) + earlier + 1}")
             values = self.expression(rule.value, node, names, None)
             for position, value in zip(heads, values, strict=True):
-                if position in targets and position not in done:
+                if position is not None and position in targets and position not in done:
                     self.contribute(targets[position], value, node)
                     done.add(position)
             return

@@ -11,6 +11,7 @@ from hapdsl.graph.classes import classes
 from hapdsl.graph.drafts import Drafts
 from hapdsl.graph.elaborate import elaborate
 from hapdsl.graph.scope import Draft
+from hapdsl.graph.size import shown
 from hapdsl.graph.training import Node, Tensor, TrainingGraph
 from hapdsl.graph.turns import Turned, divide
 from hapdsl.lang import nodes
@@ -83,10 +84,10 @@ def _finish(
                 "HAP214", f"two tensors are called '{draft.name}'", draft.span, "rename one, or the `def` it stands in"
             )
         own = tuple(of.get((draft.name, d)) for d in range(len(draft.shape)))
-        if math.prod(draft.shape) > MOST:
+        if (elements := math.prod(draft.shape)) > MOST:
             raise error(
                 "HAP236",
-                f"'{draft.name}' would have {math.prod(draft.shape):.0e} elements",
+                f"'{draft.name}' would have {shown(elements)} elements",
                 draft.span,
                 "lower the model's sizes",
             )

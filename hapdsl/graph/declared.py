@@ -1,15 +1,44 @@
-"""The dtypes of a declaration: its own, and that of a master copy."""
+"""Declarations: tensors with their dims, their dtype and that of a master copy, and how they begin."""
 
 from __future__ import annotations
 
-from hapdsl.graph.scope import Extent, Scope
+from hapdsl.graph.initialisers import initialiser
+from hapdsl.graph.scope import Draft, Extent, Scope
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import Span
 from hapdsl.theory.dtypes import DTYPE_BYTES, FLOATS
 
 
-def dtype_of(name: str, span: Span, scope: Scope) -> str:
+def declared(statement: nodes.Declare, scope: Scope) -> list[Draft]:
+    """The tensors of a declaration, bound in `scope`.
+
+    Raises HapError: HAP210 and HAP235 a dtype, HAP205 a dim, HAP211 and HAP212 how they begin, HAP213 and HAP214 a name.
+    """
+    dtype = _dtype(statement.type.dtype, statement.type.span, scope)
+    master = _master(statement, dtype, scope)
+    extents = [scope.extent(d) for d in statement.type.dims]
+    init = initialiser(statement, scope)
+    found = []
+    for name in statement.names:
+        scope.claim(name, statement.span)
+        draft = Draft(
+            scope.prefix + name,
+            tuple(e.value for e in extents),
+            dtype,
+            statement.kind,
+            tuple(e.symbol for e in extents),
+            init,
+            statement.span,
+            scope.repeat,
+            master=master,
+        )
+        scope.names[name] = draft
+        found.append(draft)
+    return found
+
+
+def _dtype(name: str, span: Span, scope: Scope) -> str:
     """A dtype as written, or that of a parameter (`compute = bf16`)."""
     bound = scope.names.get(name)
     found = bound.value if isinstance(bound, Extent) else name
@@ -18,11 +47,11 @@ def dtype_of(name: str, span: Span, scope: Scope) -> str:
     return str(found)
 
 
-def master_of(statement: nodes.Declare, dtype: str, scope: Scope) -> str | None:
+def _master(statement: nodes.Declare, dtype: str, scope: Scope) -> str | None:
     """The dtype of a parameter's master copy; none where it is the parameter's own."""
     if statement.master is None:
         return None
-    found = dtype_of(statement.master, statement.span, scope)
+    found = _dtype(statement.master, statement.span, scope)
     if statement.kind != "param":
         raise error(
             "HAP235",

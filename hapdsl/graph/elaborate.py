@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hapdsl.graph.calls import bind_call, bind_parameters
-from hapdsl.graph.declared import dtype_of, master_of
+from hapdsl.graph.declared import declared
 from hapdsl.graph.drafts import Drafts, Turns
 from hapdsl.graph.emit import emit, with_defaults
-from hapdsl.graph.initialisers import initialiser
 from hapdsl.graph.scope import Bound, Draft, Extent, Scope, allowed, assigned
 from hapdsl.graph.size import DEEPEST, Size
 from hapdsl.graph.trained import Training
@@ -107,29 +106,11 @@ class _Elaborator:
     # -- declarations ------------------------------------------------------------
 
     def declare(self, statement: nodes.Declare, scope: Scope) -> None:
-        dtype = dtype_of(statement.type.dtype, statement.type.span, scope)
-        master = master_of(statement, dtype, scope)
-        extents = [scope.extent(d) for d in statement.type.dims]
         if len(self.out.tensors) >= MAX_CALLS:
             raise error(
-                "HAP223", f"the model has over {MAX_CALLS} tensors", statement.span, "lower the number of layers"
+                "HAP223", f"the model has over {MAX_CALLS:,} tensors", statement.span, "lower the number of layers"
             )
-        init = initialiser(statement, scope)
-        for name in statement.names:
-            scope.claim(name, statement.span)
-            draft = Draft(
-                scope.prefix + name,
-                tuple(e.value for e in extents),
-                dtype,
-                statement.kind,
-                tuple(e.symbol for e in extents),
-                init,
-                statement.span,
-                scope.repeat,
-                master=master,
-            )
-            self.out.tensors.append(draft)
-            scope.names[name] = draft
+        self.out.tensors += declared(statement, scope)
 
     def training_in(self, scope: Scope) -> Training:
         return Training(self.out, self.ops, scope, lambda e: self.tensor(e, scope))
@@ -153,7 +134,7 @@ class _Elaborator:
         else:
             values = self.call(statement.value, scope, paths, statement.label)
         if len(values) != len(targets):
-            raise error("HAP219", f"{len(targets)} names for {len(values)} values", statement.span)
+            raise error("HAP219", _unequal(len(targets), len(values)), statement.span)
         for target, path, value, buffer in zip(targets, paths, values, kept, strict=True):
             if buffer is not None:
                 self.renew(buffer, value, target, scope, statement)
@@ -180,6 +161,7 @@ class _Elaborator:
                 value.name = f"{path}.value"
             inputs = [("g", value), ("x", buffer)]
             value = self.emit(self.ops["cast_like"], inputs, {}, path, scope, statement.span, [path])[0]
+        value.home = None  # its name stays the buffer's, also where a def returns it
         self.out.renewed[id(buffer)] = value
         scope.names[target] = value
 
@@ -224,14 +206,17 @@ class _Elaborator:
         bound = bind_call(decl, call, scope.is_tensor)
         inputs = [(o, self.tensor(e, scope)) for o, e in bound.operands]
         attributes = {n: scope.number(e).value for n, e in bound.attributes.items()}
-        if always := decl.training if self.training else decl.evaluation:
+        if paths is not None and len(paths) != len(decl.results):
+            raise error("HAP219", f"{_unequal(len(paths), len(decl.results))} of '{decl.name}'", call.span)
+        always = decl.training if self.training else decl.evaluation
+        full = with_defaults(decl, [o for o, _ in inputs], attributes, where) if always or decl.without else attributes
+        if always:
             when = "in training" if self.training else "in evaluation"
-            return self.replaced(decl, always, when, inputs, attributes, scope, call.span, paths)
-        given = with_defaults(decl, [o for o, _ in inputs], attributes, where) if decl.without else {}
+            return self.replaced(decl, always, when, inputs, full, scope, call.span, paths)
         for attribute, instead in decl.without.items():
-            if given.get(attribute) == 0:
+            if full.get(attribute) == 0:
                 when = f"where {attribute} is 0"
-                return self.replaced(decl, instead, when, inputs, attributes, scope, call.span, paths)
+                return self.replaced(decl, instead, when, inputs, full, scope, call.span, paths)
         return self.emit(decl, inputs, attributes, where, scope, call.span, paths)
 
     def replaced(
@@ -245,12 +230,14 @@ class _Elaborator:
         span: nodes.Span,
         paths: list[str] | None,
     ) -> list[Draft]:
-        """What its declaration puts in the place of a call: in training, in evaluation or where an attribute is 0."""
-        attributes = with_defaults(decl, [o for o, _ in inputs], attributes, paths[0] if paths else decl.name)
+        """What its declaration puts in the place of a call: in training, in evaluation or where an attribute is 0. `attributes` are all of them."""
         instance = instantiate(decl, [Given(o, t.shape, t.dtype) for o, t in inputs], attributes, span)
         numbers = {n: Extent(v, None) for n, v in attributes.items()}
         inner = Scope(scope.prefix, {**numbers, **dict(inputs)}, scope.repeat, fresh=scope.fresh)
         found: list[Draft] = []
+        if self.depth >= DEEPEST:
+            raise error("HAP319", f"{decl.name}: {when} it stands for itself", span)
+        self.depth += 1
         for k, result in enumerate(decl.results):
             rule = next((r for r in instead if result.name in r.targets), None)
             value = self.instead(rule.value, inner, paths[k : k + 1] if paths else None) if rule is not None else None
@@ -264,6 +251,7 @@ class _Elaborator:
             if paths is not None and value.name != paths[k]:
                 self.out.aliases[paths[k]] = value
             found.append(value)
+        self.depth -= 1
         return found
 
     def instead(self, expr: nodes.Expr, scope: Scope, paths: list[str] | None) -> Draft:
@@ -281,11 +269,11 @@ class _Elaborator:
         paths: list[str] | None,
     ) -> list[Draft]:
         """One call; its results are this scope's own."""
-        if paths is not None and len(paths) != len(decl.results):
-            raise error("HAP219", f"{len(paths)} names for {len(decl.results)} values of '{decl.name}'", span)
         names = paths or ([where] if len(decl.results) == 1 else [f"{where}.{r.name}" for r in decl.results])
         if len(self.out.nodes) >= MAX_CALLS:
-            raise error("HAP223", f"the model has over {MAX_CALLS} operator calls", span, "lower the number of layers")
+            raise error(
+                "HAP223", f"the model has over {MAX_CALLS:,} operator calls", span, "lower the number of layers"
+            )
         operands = [o for o, _ in inputs]
         made = emit(
             self.out, decl, [t for _, t in inputs], attributes, names, "forward", where, scope.repeat, span, operands
@@ -335,7 +323,7 @@ class _Elaborator:
         """What a def returns takes the caller's names, where it was made here and has no reader's claim elsewhere."""
         count = len(statement.values)
         if paths is not None and len(paths) != count:
-            raise error("HAP219", f"{len(paths)} names for {count} returned values", span)
+            raise error("HAP219", _unequal(len(paths), count), span)
         if paths is None:
             paths = [f"{inner.prefix}out"] if count == 1 else [f"{inner.prefix}out.{k}" for k in range(count)]
         values = []
@@ -361,7 +349,7 @@ class _Elaborator:
         if path in self.out.repeats:
             raise error("HAP214", f"a second repeat over '{path}'", statement.span, "choose another variable")
         if count > MAX_CALLS:
-            raise error("HAP223", f"a repeat of {count} turns", statement.count.span, f"at most {MAX_CALLS}")
+            raise error("HAP223", f"a repeat of {count:,} turns", statement.count.span, f"at most {MAX_CALLS:,}")
         self.out.repeats[path] = count
         carried = [n for n in dict.fromkeys(assigned(statement.body)) if n in scope.names]
         for name in carried:
@@ -393,3 +381,8 @@ class _Elaborator:
             bound.name = f"{path}.0.{name}"
         else:
             self.out.aliases[f"{path}.0.{name}"] = bound
+
+
+def _unequal(names: int, values: int) -> str:
+    """`1 name for 2 values`."""
+    return f"{names} name{'s' * (names != 1)} for {values} value{'s' * (values != 1)}"

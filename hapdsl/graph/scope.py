@@ -119,8 +119,9 @@ class Scope:
             bound = self.names.get(expr.id)
             if isinstance(bound, Extent):
                 return bound
-            if isinstance(bound, Draft):
-                raise error("HAP204", f"'{expr.id}' is a tensor; a number is needed here", expr.span)
+        tensor = next((n for n in sorted(names_in(expr)) if isinstance(self.names.get(n), Draft)), None)
+        if tensor is not None:
+            raise error("HAP204", f"'{tensor}' is a tensor; a number is needed here", expr.span)
         return Extent(evaluate(expr, self.numbers(), ARITHMETIC))
 
     def extent(self, expr: nodes.Expr, what: str = "a dim") -> Extent:

@@ -6,9 +6,11 @@ end. It is exact but for calls that elaboration refuses anyway.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hapdsl.graph.calls import bind_parameters
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.theory.expressions import ARITHMETIC, evaluate
@@ -42,7 +44,7 @@ class Size:
                     total += self.body(inner, numbers, depth)
             if total > self.most:
                 where = statement.count.span if isinstance(statement, nodes.Repeat) else statement.span
-                raise error("HAP223", f"the model expands to {_shown(total)} operator calls, the most is {self.most:,}", where, "lower the number of layers")  # fmt: skip
+                raise error("HAP223", f"the model expands to {shown(total)} operator calls, the most is {self.most:,}", where, "lower the number of layers")  # fmt: skip
         return total
 
     def expression(self, expr: nodes.Expr, numbers: Mapping[str, Any], depth: int) -> int:
@@ -64,9 +66,11 @@ class Size:
 
     def bound(self, definition: nodes.Def, call: nodes.Call, numbers: Mapping[str, Any]) -> dict[str, Any]:
         """The numbers that a call gives to a def's parameters; tensors are left out."""
-        formals = [p.name for p in definition.parameters]
         found: dict[str, Any] = {}
-        given = {a.name or (formals[k] if k < len(formals) else ""): a.value for k, a in enumerate(call.args)}
+        try:
+            given = bind_parameters(definition, call)
+        except HapError:
+            return found  # elaboration says what is wrong with the call
         for parameter in definition.parameters:
             expr = given.get(parameter.name, parameter.default)
             scope = numbers if parameter.name in given else found
@@ -88,5 +92,6 @@ def _number(expr: nodes.Expr, numbers: Mapping[str, Any]) -> Any:
         return None
 
 
-def _shown(total: int) -> str:
-    return f"{total:,}" if total < 10**15 else f"about 10^{len(str(total)) - 1}"
+def shown(total: int) -> str:
+    """A count, however large: Python writes no number of thousands of digits."""
+    return f"{total:,}" if total < 10**15 else f"about 10^{int(math.log10(total))}"

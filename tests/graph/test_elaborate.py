@@ -202,6 +202,24 @@ def test_a_returned_argument_is_another_name() -> None:
     assert graph.resolve("y") == "h"
 
 
+def test_a_returned_buffer_s_new_value_keeps_its_name() -> None:
+    graph = graph_of(
+        """def f(x, d) {
+            buffer b : f32[d]
+            b.new = add(b, x)
+            return b.new
+        }
+        model m(d = 4) {
+            input x : f32[d]
+            param w : f32[d]
+            y = f(x, d)
+            loss = sum(mul(y, w), dims = 0)
+            train loss with sgd()
+        }"""
+    )
+    assert graph.updates["f.b"] == "f.b.new" and graph.resolve("y") == "f.b.new"
+
+
 def test_several_returned_values() -> None:
     graph = graph_of(
         "def f(x) {\n h = neg(x)\n return h, exp(h)\n}\nmodel m() { input x : f32[3]\n a, b = f(x)\n output a, b }"
@@ -345,6 +363,33 @@ def test_an_output_that_nobody_reads_has_a_gradient_of_zeros() -> None:
     )
     (zeros,) = [n for n in graph.nodes if "b.grad" in n.outputs]
     assert (zeros.op, zeros.instance.attributes["by"], zeros.inputs) == ("scale", 0.0, ("b",))
+
+
+def test_a_gradient_of_several_operands_of_which_one_is_left_out() -> None:
+    """It is made, of nobody, under a name that no tensor has."""
+    graph = graph_of(
+        """op shifted(x[*i], b[*i]?) -> y[*i] {
+            flops i
+            grad  (x, b) = shifted_grad(y.grad)
+            torch "torch.relu"
+        }
+        op shifted_grad(g[*i]) -> x_grad[*i], b_grad[*i] {
+            flops i
+            torch "torch.frexp"
+        }
+        model m() {
+            param v, w : f32[3]
+            y = shifted(v)
+            z = shifted(w, y)
+            loss = sum(z, dims = 0)
+            train loss with sgd()
+        }"""
+    )
+    assert calls(graph, "backward") == [
+        "z.grad = spread(loss.grad)",
+        "w.grad, y.grad = shifted_grad(z.grad)",
+        "v.grad, y.grad.b = shifted_grad(y.grad)",
+    ]
 
 
 def test_initialisers() -> None:

@@ -20,6 +20,7 @@ def inside(*lines: str, tail: str = "    output x") -> str:
 
 TRAIN = "    loss = sum(mul(x, w), dims = 0)\n    train loss with sgd()"
 TWICE = "def f(x) {\n    return neg(x)\n}\n"
+BOTH = "op both(x[*i]) -> a[*i], b[*i] {\n    flops i\n    evaluation a = x, b = x\n}\n"
 
 # (code, line, column, text)
 WRONG: list[tuple[str, int, int, str]] = [
@@ -31,6 +32,7 @@ WRONG: list[tuple[str, int, int, str]] = [
     ("HAP203", 3, 23, inside("y = scale(x, by = 1 / (d - 4))")),
     ("HAP204", 3, 18, inside("y = relu(x = d)")),
     ("HAP204", 3, 23, inside("y = scale(x, by = x)")),
+    ("HAP204", 3, 23, inside("y = scale(x, by = 2 * x)")),
     ("HAP204", 3, 9, inside("y = 3")),
     ("HAP205", 3, 19, inside("param w : f32[d - 4]")),
     ("HAP205", 3, 19, inside("param w : f32[d / 3]")),
@@ -75,6 +77,8 @@ WRONG: list[tuple[str, int, int, str]] = [
     ("HAP219", 3, 5, inside("y, z = x")),
     ("HAP219", 3, 12, inside("y, z = neg(x)")),
     ("HAP219", 6, 12, TWICE + inside("y, z = f(x)")),
+    ("HAP219", 7, 9, BOTH + inside("y = both(x)")),
+    ("HAP219", 7, 18, BOTH + inside("p, q, r = neg(x)").replace("p, q, r = neg", "p, q, rest = both")),
     ("HAP219", 6, 13, "def f(x) {\n    return x, neg(x)\n}\n" + inside("y = exp(f(x))")),
     ("HAP220", 3, 9, inside("y = neg(x) as other")),
     ("HAP221", 3, 9, inside("y = nge(x)")),
@@ -109,6 +113,8 @@ WRONG: list[tuple[str, int, int, str]] = [
     ("HAP235", 3, 5, inside("param w : f32[d] master bf16")),
     ("HAP235", 3, 5, inside("param w : bf16[d] master i64")),
     ("HAP236", 2, 5, "model m(n = 1000000000000000000) {\n    input x : f32[n]\n    y = relu(x)\n    output y\n}"),
+    ("HAP236", 2, 5, f"model m(n = {2**62}) {{\n    input x : f32[{', '.join('n' * 20)}]\n    output x\n}}"),
+    ("HAP236", 2, 5, f"model m(n = {2**62}) {{\n    input x : f32[{', '.join('n' * 400)}]\n    output x\n}}"),
     # shapes are reported where the call stands
     ("HAP301", 3, 9, inside("y = conv2d(x, x)")),
     ("HAP301", 5, 26, inside("param w : f32[d]", tail=TRAIN.replace("sgd()", "adam(lr = x)"))),
@@ -117,6 +123,7 @@ WRONG: list[tuple[str, int, int, str]] = [
     ("HAP306", 3, 9, inside("y = slice(x, start = 0, stop = 5)")),
     ("HAP307", 3, 9, inside("y = sum(x, dims = 1)")),
     ("HAP308", 3, 9, inside('y = einsum("a->aa", x)')),
+    ("HAP319", 3, 20, "op odd(x[*i]) -> y[*i] {\n    flops i\n    evaluation y = odd(x)\n}\n" + inside("y = odd(x)")),
 ]  # fmt: skip
 
 
@@ -162,11 +169,20 @@ def test_too_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [d.code for d in stop.value.diagnostics] == ["HAP223"]
 
 
+def test_what_is_too_large_is_told_before_it_is_built() -> None:
+    """Operands in order and by name are told apart as in the call itself: here the number is `n`'s."""
+    text = "def f(n, x) {\n    y = neg(x)\n    repeat t in n { y = neg(y) }\n    return y\n}\n" + inside(
+        "y = f(x = x, 500000)"
+    )
+    with pytest.raises(HapError, match="expands to 500,001 operator calls"):
+        graph_of(text)
+
+
 def test_every_code_of_models_is_provoked() -> None:
     """The codes that elaboration and autodiff name in their sources, less those that the parser forestalls."""
     folder = Path(elaborate.__file__).parent
     raised = set(
-        re.findall(r'error\("(HAP2\d\d)"', "".join(p.read_text(encoding="utf-8") for p in folder.glob("*.py")))
+        re.findall(r'error\(\s*"(HAP2\d\d)"', "".join(p.read_text(encoding="utf-8") for p in folder.glob("*.py")))
     )
     provoked = {row[0] for row in WRONG} | {"HAP206"}
     assert raised - provoked == {"HAP209"}  # no statement of the grammar is left over
