@@ -40,6 +40,11 @@ def example(name: str, **settings: Any) -> TrainingGraph:
     return build(bundle.models[name], bundle.defs, operators(bundle.ops), settings)
 
 
+def calls(graph: TrainingGraph, section: str = "forward") -> list[str]:
+    """`y = op(x, w)` of each call of a section."""
+    return [f"{', '.join(n.outputs)} = {n.op}({', '.join(n.inputs)})" for n in graph.nodes if n.section == section]
+
+
 def values(graph: TrainingGraph, below: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Tensor]:
     """Random f64 inputs and parameters; state and buffers as they start; integers below the given bounds."""
     graph = graph.undivided

@@ -1,4 +1,4 @@
-"""From a model's text to tensors and calls: names, repeats, defs, settings, aliases, dead code."""
+"""From a model's text to tensors and calls: names, defs, settings, aliases, dead code."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hapdsl.graph.training import TrainingGraph
-from tests.graph.helpers import example, gradient, graph_of, same, source, step, values
-
-
-def calls(graph: TrainingGraph, section: str = "forward") -> list[str]:
-    """`y = op(x, w)` of each call of a section."""
-    return [f"{', '.join(n.outputs)} = {n.op}({', '.join(n.inputs)})" for n in graph.nodes if n.section == section]
+from tests.graph.helpers import calls, example, gradient, graph_of, same, source, step, values
 
 
 def test_mlp() -> None:
@@ -39,104 +33,6 @@ def test_mlp() -> None:
     assert kinds["x"] == "input" and kinds["w1"] == "param" and kinds["w1.m"] == "state"
     assert kinds["loss.grad"] == "seed" and kinds["u"] == "value"
     assert graph.tensors["w1.m"].init == ("zeros", {}) and graph.tensors["w1"].init == ("normal", {"std": 0.05})
-
-
-def test_repeat_names_each_turn() -> None:
-    """`layer.i.x` is x as turn i finds it, plain x the last result."""
-    graph = graph_of(
-        """model m(layers = 3) {
-            input x0 : f32[2, 4]
-            x = relu(x0)
-            repeat layer in layers {
-                param w : f32[4, 4]
-                x = matmul(x, w)
-            }
-            loss = sum(x, dims = [0, 1])
-            train loss with sgd()
-        }"""
-    )
-    assert calls(graph)[:4] == [
-        "layer.0.x = relu(x0)",
-        "layer.1.x = matmul(layer.0.x, layer.0.w)",
-        "layer.2.x = matmul(layer.1.x, layer.1.w)",
-        "x = matmul(layer.2.x, layer.2.w)",
-    ]
-    assert graph.repeats == {"layer": 3}
-    turns = [n.repeat for n in graph.nodes if n.op == "matmul"]
-    assert turns == [(("layer", k),) for k in range(3)]
-
-
-def test_repeat_over_an_input() -> None:
-    """An input keeps its name; the first turn has a second one for it."""
-    graph = graph_of("model m() { input x : f32[2]\n h = neg(x)\n y = x\n repeat t in 2 { y = add(y, h) }\n output y }")
-    assert calls(graph) == ["h = neg(x)", "t.1.y = add(x, h)", "y = add(t.1.y, h)"]
-    assert graph.resolve("t.0.y") == "x"
-
-
-NESTED = """model m(outer = 2, inner = 2) {
-    input x0 : f64[3]
-    x = neg(x0)
-    repeat stage in outer {
-        repeat layer in inner {
-            param w : f64[3]
-            x = mul(x, w)
-        }
-        x2 = exp(x)
-    }
-    y = sum(x, dims = 0)
-    train y with sgd()
-}"""
-
-
-def test_nested_repeats_carry_on() -> None:
-    """The second stage goes on from the first one's result."""
-    graph = graph_of(NESTED)
-    assert calls(graph)[:5] == [
-        "stage.0.x = neg(x0)",
-        "stage.0.layer.1.x = mul(stage.0.x, stage.0.layer.0.w)",
-        "stage.1.x = mul(stage.0.layer.1.x, stage.0.layer.1.w)",
-        "stage.1.layer.1.x = mul(stage.1.x, stage.1.layer.0.w)",
-        "x = mul(stage.1.layer.1.x, stage.1.layer.1.w)",
-    ]
-    assert graph.resolve("stage.0.layer.0.x") == "stage.0.x"
-    assert graph.resolve("stage.1.layer.0.x") == "stage.1.x"
-    assert graph.repeats == {"stage": 2, "stage.0.layer": 2, "stage.1.layer": 2}
-    tensors = values(graph)
-    made = step(graph, tensors)
-    product = -tensors["x0"]
-    for name in ("stage.0.layer.0.w", "stage.0.layer.1.w", "stage.1.layer.0.w", "stage.1.layer.1.w"):
-        product = product * tensors[name]
-    same(made["y"], product.sum())
-    same(gradient(graph, made, "stage.0.layer.0.w"), product / tensors["stage.0.layer.0.w"])
-
-
-def test_a_turn_that_prepares_and_then_repeats() -> None:
-    """x bound in the turn, then carried by a repeat within: three names, no two alike."""
-    graph = graph_of(
-        """model m() {
-            input x : f32[3]
-            y = neg(x)
-            repeat stage in 2 {
-                y = exp(y)
-                repeat layer in 2 { y = relu(y) }
-            }
-            output y
-        }"""
-    )
-    assert calls(graph) == [
-        "stage.0.y = neg(x)",
-        "stage.0.layer.0.y = exp(stage.0.y)",
-        "stage.0.layer.1.y = relu(stage.0.layer.0.y)",
-        "stage.1.y = relu(stage.0.layer.1.y)",
-        "stage.1.layer.0.y = exp(stage.1.y)",
-        "stage.1.layer.1.y = relu(stage.1.layer.0.y)",
-        "y = relu(stage.1.layer.1.y)",
-    ]
-
-
-def test_one_turn() -> None:
-    graph = graph_of("model m() { input x : f32[3]\n y = neg(x)\n repeat t in 1 { y = exp(y) }\n output y }")
-    assert calls(graph) == ["t.0.y = neg(x)", "y = exp(t.0.y)"]
 
 
 DEFS = """def inner(x, w) {
@@ -438,14 +334,14 @@ def test_the_loss_may_be_summed_from_several() -> None:
 def test_dropout_of_nothing_is_no_call() -> None:
     """Where its attribute is 0, what the declaration says stands there."""
     text = "model m(p = 0.5) {{ input x : f32[4, 3]\n param w : f32[3]\n a = mul(x, w)\n b = {call}\n loss = sum(b, [0, 1])\n train loss with sgd(lr = 1) }}"
-    for call, calls in [
+    for call, count in [
         ("dropout(a, p = p)", 2),
         ("dropout(a, p = p * 0)", 0),
         ("drop_path(a, p = 0)", 0),
         ("dropout(a)", 2),
     ]:
         graph = graph_of(text.format(call=call))
-        assert sum(n.op.startswith("drop") for n in graph.nodes) == calls, call
+        assert sum(n.op.startswith("drop") for n in graph.nodes) == count, call
 
 
 def test_what_stands_where_an_attribute_is_0_may_be_said_in_several_lines() -> None:
