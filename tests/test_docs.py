@@ -153,6 +153,21 @@ def test_every_picture_is_shown_and_made_by_make_figures() -> None:
         assert f"pictures/{picture.name})" in shown, picture.name
 
 
+def test_the_architecture_names_modules_that_exist() -> None:
+    """`room.module`, `hapdsl.module` and files; what stands in a room alone is named without it."""
+    text = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    package = REPOSITORY / "hapdsl"
+    rooms = {path.parent.name for path in package.glob("*/__init__.py")}
+    named = [name.removeprefix("hapdsl.") for name in re.findall(r"`(\w+\.\w+|hapdsl\.\w+\.\w+)`", text)]
+    modules = [name.split(".") for name in named if name.split(".")[0] in rooms or "." not in name]
+    assert len(modules) > 100
+    for parts in modules:
+        path = package.joinpath(*parts)
+        assert path.is_dir() or path.with_suffix(".py").is_file(), ".".join(parts)
+    for name in re.findall(r"`((?:\w+/)+\w+\.\w+)`", text):
+        assert (REPOSITORY / name).exists() or (package / name).exists(), name
+
+
 def test_the_readme_names_every_verb() -> None:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     for verb in VERBS:
