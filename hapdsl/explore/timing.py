@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,46 +71,59 @@ def _memory(opened: Opened, starts: Any, d: int) -> list[list[float]]:
     return found
 
 
+@dataclass(frozen=True)
+class _Ran:
+    """What a trace says of one instruction: the process that did it, in which step, and when (in seconds, from wherever the trace begins)."""
+
+    instruction: int
+    op: str  # nothing where it only waited
+    pid: int
+    step: int
+    waited: bool
+    start: float
+    seconds: float
+
+
 def measured(opened: Opened, path: Path) -> Object:
-    """The last step of a trace, as rows per device, and what each instruction took on its slowest device.
+    """The last step of a trace, as rows per device, and by line what its instructions took on their slowest devices.
 
     Raises HapError HAP821 for a file that is no trace of this program, HAP120 for none.
     """
     events, name, said = _events(path)
-    program = opened.program
-    count = len(program.instructions)
-    wanted = {d.name: d.name for d in opened.cluster.devices}
-    own = [e for e in events if e.get("ph") == "X" and isinstance((e.get("args") or {}).get("instruction"), int)]
-    steps = [int(e["args"].get("step", 0)) for e in own]
-    if not own or (name and name != program.name) or any(not 0 <= e["args"]["instruction"] < count for e in own):
-        whose = f" (it is of '{name}')" if name and name != program.name else ""
+    instructions = opened.program.instructions
+    own = _ran(events, path)
+    if (
+        not own
+        or (name and name != opened.program.name)
+        or any(not 0 <= e.instruction < len(instructions) for e in own)
+    ):
+        whose = f" (it is of '{name}')" if name and name != opened.program.name else ""
         raise error(
             "HAP821",
-            f"{path.name} is no trace of '{program.name}'{whose}",
+            f"{path.name} is no trace of '{opened.program.name}'{whose}",
             help=f"hapdsl run FILE --trace {path.name} writes one",
         )
-    last = [e for e, s in zip(own, steps, strict=True) if s == max(steps)]
-    operations = {_operation(e) for e in last if not str(e.get("name", "")).startswith("wait for")}
-    if any(program.instructions[k].op != op for k, op in operations):
+    newest = max(e.step for e in own)
+    last = [e for e in own if e.step == newest]
+    if any(e.op not in ("", instructions[e.instruction].op) for e in last):
         raise error(
-            "HAP821", f"{path.name} is a trace of another text of '{program.name}'", help="run the program as it is now"
+            "HAP821",
+            f"{path.name} is a trace of another text of '{opened.program.name}'",
+            help="run the program as it is now",
         )
-    begin = min(float(e["ts"]) for e in last)
-    pids = sorted({int(e["pid"]) for e in last})
+    begin = min(e.start for e in last)
     rows = []
     took: dict[int, dict[int, float]] = {}
-    for pid in pids:
+    for pid in sorted({e.pid for e in last}):
         bars: tuple[list[list[float]], list[list[float]]] = ([], [])
-        for e in (e for e in last if int(e["pid"]) == pid):
-            k, start = int(e["args"]["instruction"]), (float(e["ts"]) - begin) * 1e-6
-            if str(e.get("cat")) == "wait":
-                continue
-            seconds = float(e.get("dur", 0.0)) * 1e-6
-            bars[int(program.instructions[k].is_collective)].append([start, start + seconds, k])
-            took.setdefault(k, {})[pid] = took.get(k, {}).get(pid, 0.0) + seconds
+        for e in (e for e in last if e.pid == pid and not e.waited):
+            start = e.start - begin
+            bars[int(instructions[e.instruction].is_collective)].append([start, start + e.seconds, e.instruction])
+            by = took.setdefault(e.instruction, {})
+            by[pid] = by.get(pid, 0.0) + e.seconds
         rows.append(
             {
-                "devices": [_device(events, pid, wanted, opened)],
+                "devices": [_device(events, pid, opened)],
                 "compute": sorted(bars[0]),
                 "communication": sorted(bars[1]),
                 "memory": [],
@@ -116,36 +131,47 @@ def measured(opened: Opened, path: Path) -> Object:
                 "peak": 0,
             }
         )
-    slowest = {str(k): max(by.values()) for k, by in took.items()}
-    total = max((float(e["ts"]) + float(e.get("dur", 0.0)) - begin) * 1e-6 for e in last)
     lines: dict[str, float] = {}
-    for number, seconds in slowest.items():
-        line = str(program.instructions[int(number)].span.line)
-        lines[line] = lines.get(line, 0.0) + seconds
+    for k, by in took.items():
+        line = str(instructions[k].span.line)
+        lines[line] = lines.get(line, 0.0) + max(by.values())
     return {
-        "total": total,
+        "total": max(e.start + e.seconds for e in last) - begin,
         "rows": rows,
-        "took": slowest,
         "lines": lines,
-        "file": path.name,
         "was_measured": bool(said.get("measured")),
     }
 
 
-def _operation(event: Object) -> tuple[int, str]:
-    return int(event["args"]["instruction"]), str(event.get("name", "")).split(" ")[0]
+def _ran(events: list[Object], path: Path) -> list[_Ran]:
+    """The events that are about instructions. Raises HapError HAP821 for one without a time, or a process."""
+    found = []
+    for e in events:
+        args = e.get("args")
+        if e.get("ph") != "X" or not isinstance(args, dict) or not isinstance(args.get("instruction"), int):
+            continue
+        name = str(e.get("name", ""))
+        try:
+            start, seconds = float(e["ts"]) * 1e-6, float(e.get("dur", 0.0)) * 1e-6
+            pid, step = int(e["pid"]), int(args.get("step", 0))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            start = seconds = math.nan
+            pid = step = 0
+        if not (math.isfinite(start) and math.isfinite(seconds)):
+            raise error("HAP821", f"{path.name} is no trace: '{name}' lacks a number (ts, dur, pid or step)")
+        op = "" if name.startswith("wait for") else name.split(" ")[0]
+        found.append(_Ran(args["instruction"], op, pid, step, e.get("cat") == "wait", start, seconds))
+    return found
 
 
-def _device(events: list[Object], pid: int, wanted: dict[str, str], opened: Opened) -> str:
-    said = next(
-        (
-            e["args"]["name"]
-            for e in events
-            if e.get("ph") == "M" and e.get("name") == "process_name" and e.get("pid") == pid
-        ),
-        None,
-    )
-    return str(said or (opened.cluster.devices[pid].name if pid < len(opened.cluster) else f"process {pid}"))
+def _device(events: list[Object], pid: int, opened: Opened) -> str:
+    """What the trace calls a process, else the device of its number."""
+    for e in events:
+        if e.get("ph") == "M" and e.get("name") == "process_name" and e.get("pid") == pid:
+            args = e.get("args")
+            if isinstance(args, dict) and args.get("name"):
+                return str(args["name"])
+    return opened.cluster.devices[pid].name if 0 <= pid < len(opened.cluster) else f"process {pid}"
 
 
 def _events(path: Path) -> tuple[list[Object], str, Object]:

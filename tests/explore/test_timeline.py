@@ -112,19 +112,26 @@ def test_a_trace_is_laid_over_the_prediction(small: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("content", "code"),
-    [("{", "HAP821"), ("[1]", "HAP821"), ('{"traceEvents": []}', "HAP821"), (None, "HAP120"), ("other", "HAP821")],
+    [
+        ("{", "HAP821"),
+        ("[1]", "HAP821"),
+        ('{"traceEvents": []}', "HAP821"),
+        ('[{"ph": "X", "pid": 0, "args": {"instruction": 0}}]', "HAP821"),
+        ('[{"ph": "X", "pid": 0, "ts": NaN, "args": {"instruction": 0}}]', "HAP821"),
+        ('[{"ph": "X", "pid": "x", "ts": 0, "args": {"instruction": 0}}]', "HAP821"),
+        ('[{"ph": "X", "pid": 0, "ts": 0, "args": [0]}]', "HAP821"),
+        (None, "HAP120"),
+        ("other", "HAP821"),
+    ],
 )
 def test_what_is_no_trace_of_this_program_is_said(small: Path, tmp_path: Path, content: str | None, code: str) -> None:
-    file = tmp_path / "odd.json"
+    file, program = tmp_path / "odd.json", "mixed"
     if content == "other":
         slower(small, file)
         small.write_text(small.read_text().replace("program mixed", "program renamed"))
+        program = "renamed"
     elif content is not None:
         file.write_text(content)
     with pytest.raises(HapError) as stop:
-        timeline(
-            Desk(),
-            {**request(small), "program": None if content != "other" else "renamed", "trace": str(file)}
-            | ({"program": "mixed"} if content != "other" else {}),
-        )
+        timeline(Desk(), {**request(small), "program": program, "trace": str(file)})
     assert stop.value.diagnostics[0].code == code
