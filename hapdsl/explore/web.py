@@ -49,7 +49,7 @@ class OwnPages(Server):
         host = _name(f"//{request.host}")
         origin = request.headers.get("Origin")
         strange = self.host in LOOPBACK and host not in LOOPBACK
-        if strange or (origin is not None and urlsplit(origin).netloc != request.host):
+        if strange or (origin is not None and _site(origin) != request.host):
             raise web.HTTPForbidden(text="this page belongs to another site\n")
         return await handler(request)
 
@@ -102,5 +102,13 @@ def _name(url: str) -> str:
     """The host of an address; nothing where there is none."""
     try:
         return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _site(origin: str) -> str:
+    """Host and port of an origin; nothing where it says none."""
+    try:
+        return urlsplit(origin).netloc
     except ValueError:
         return ""

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -20,15 +19,7 @@ from hapdsl.explore.workers import environment
 from hapdsl.lang.diagnostics import HapError
 from tests.processes import alive, free_port
 
-from .conftest import run
-
-
-def below(pid: int) -> Iterator[int]:
-    """A process and all that it started."""
-    yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from below(int(child))
+from .conftest import below, run
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks at processes in /proc")
@@ -48,6 +39,7 @@ def test_a_page_has_an_explorer_and_ends_with_the_server(small: Path) -> None:
                 ({}, 200),
                 ({"Origin": at}, 200),
                 ({"Origin": "http://elsewhere.example"}, 403),
+                ({"Origin": "http://["}, 403),
                 ({"Host": f"elsewhere.example:{port}"}, 403),
             ):
                 for _ in range(100):
