@@ -35,28 +35,31 @@ def analyse(
     desk: Desk | None = None,
     version: int = 0,
     since: int | None = None,
+    document: str | None = None,
 ) -> Object:
     """`findings` and `programs` of a text that stands at `path`; `cluster` prices the programs that name none.
 
     Whoever has the answer to the version `since` is told of `lines` only those that cost something else than they did, where they stand now, and
-    which are `gone`; of a version that the desk has forgotten, all.
+    which are `gone`; of a version that the desk has forgotten, all. `document` tells texts at the same path apart.
     """
     desk = desk or Desk()
-    reading = desk.reading({"path": path, "text": text, "cluster": cluster, "version": version})
+    name = document or path
+    request = {"path": path, "document": name, "text": text, "cluster": cluster, "version": version}
+    reading = desk.reading(request)
     costs = {p.tree.name: _lines(p) for p in reading.programs if p.cost is not None}
-    before = desk.told.get((path, since)) if since is not None else None
-    old = desk.texts.get((path, since)) if since is not None else None
+    before = desk.told.get((name, since)) if since is not None else None
+    old = desk.texts.get((name, since)) if since is not None else None
     programs = []
     for live in reading.programs:
-        found, name = _program(live), live.tree.name
-        if name in costs and before is not None and old is not None and name in before:
-            carried = moved(old, text).carried(before[name])
-            found["lines"] = {n: c for n, c in costs[name].items() if carried.get(n) != c}
-            found["gone"] = [n for n in carried if n not in costs[name]]
-        elif name in costs:
-            found["lines"] = costs[name]
+        found, program = _program(live), live.tree.name
+        if program in costs and before is not None and old is not None and program in before:
+            carried = moved(old, text).carried(before[program])
+            found["lines"] = {n: c for n, c in costs[program].items() if carried.get(n) != c}
+            found["gone"] = [n for n in carried if n not in costs[program]]
+        elif program in costs:
+            found["lines"] = costs[program]
         programs.append(found)
-    desk.tell(path, version, costs)
+    desk.tell((name, version), costs)
     return {"findings": [finding(d, path) for d in reading.diagnostics], "programs": programs}
 
 

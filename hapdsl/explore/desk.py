@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hapdsl.check.verify import Checked
@@ -17,11 +18,13 @@ from hapdsl.cost.evaluate import Cost
 from hapdsl.graph.program import Program
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, error
-from hapdsl.live import Live, Reading
+from hapdsl.live import Live, Reading, _stamps
 from hapdsl.workbench import Workbench
 
 Object = dict[str, Any]
 _T = TypeVar("_T")
+Name = tuple[str, int]  # of a text: its document (or path) and version
+Stamps = tuple[tuple[Path, object], ...]  # when the files that a text imports were written
 FILES, READINGS, TEXTS = 12, 12, 40
 
 
@@ -38,7 +41,7 @@ class Opened:
     checked: Checked
     cluster: Cluster
     cost: Cost
-    key: tuple[str, str, str, str | None]
+    key: tuple[object, ...]
 
     @property
     def program(self) -> Program:
@@ -46,18 +49,18 @@ class Opened:
 
 
 class Desk:
-    """Readings by (path, text, cluster); the oldest make room."""
+    """Readings by (path, text, cluster), as long as the files that they import are what they were; the oldest make room."""
 
     def __init__(self) -> None:
-        self.texts: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self.texts: OrderedDict[Name, str] = OrderedDict()
         self.live: OrderedDict[tuple[str, str | None], Live] = OrderedDict()
-        self.readings: OrderedDict[tuple[str, str, str | None], Reading] = OrderedDict()
+        self.readings: OrderedDict[tuple[str, str, str | None], tuple[Reading, Stamps]] = OrderedDict()
         self.known: OrderedDict[object, Any] = OrderedDict()
-        self.told: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()  # lines of programs that the asker has
+        self.told: OrderedDict[Name, dict[str, Any]] = OrderedDict()  # lines of programs that the asker has
 
     def text(self, request: Object) -> str:
         """The text that a request is about. Raises Lost."""
-        key = (str(request["path"]), int(request.get("version", 0)))
+        key = name_of(request)
         if "text" in request:
             self.texts[key] = request["text"]
             _keep(self.texts, key, TEXTS)
@@ -66,15 +69,20 @@ class Desk:
         return self.texts[key]
 
     def reading(self, request: Object) -> Reading:
-        """What there is to say of a request's text; `cluster` prices the programs that name none."""
+        """What there is to say of a request's text; `cluster` prices the programs that name none. Raises Lost as `text` does."""
+        return self._read(request)[0]
+
+    def _read(self, request: Object) -> tuple[Reading, Stamps]:
         path, on = str(request["path"]), request.get("cluster")
         key = (path, self.text(request), on)
-        if key not in self.readings:
+        held = self.readings.get(key)
+        if held is None or not _stands(*held):
             live = self.live.setdefault((path, on), Live(path, on))
-            self.readings[key] = live.update(key[1])
+            reading = live.update(key[1])
+            held = self.readings[key] = (reading, _stamped(reading))
             _keep(self.live, (path, on), FILES)
         _keep(self.readings, key, READINGS)
-        return self.readings[key]
+        return held
 
     def bench(self, request: Object) -> Workbench:
         """The bench of a request's text. Raises HapError for one that can't be read."""
@@ -89,19 +97,19 @@ class Desk:
 
     def opened(self, request: Object) -> Opened:
         """The priced program that a request names. Raises HapError for what isn't proven or has no price, Lost as `text` does."""
-        bench = self.bench(request)
-        tree = self.tree(request)
-        found = next((p for p in self.reading(request).programs if p.tree.name == tree.name), None)
-        key = (str(request["path"]), self.text(request), tree.name, request.get("cluster"))
+        bench, tree = self.bench(request), self.tree(request)
+        reading, stamps = self._read(request)
+        found = next((p for p in reading.programs if p.tree.name == tree.name), None)
+        key = (str(request["path"]), self.text(request), tree.name, request.get("cluster"), stamps)
         if found is None or found.cost is None or found.checked is None or found.cluster is None:
             bench.cost(tree, request.get("cluster") if tree.cluster is None else None)  # says why
             raise error("HAP584", f"'{tree.name}' has no price", tree.span)
         return Opened(bench, found.tree, found.checked, found.cluster, found.cost, key)
 
-    def tell(self, path: str, version: int, lines: dict[str, Any]) -> None:
-        """Whoever asks knows these lines of a version's programs now."""
-        self.told[path, version] = lines
-        _keep(self.told, (path, version), READINGS)
+    def tell(self, name: Name, lines: dict[str, Any]) -> None:
+        """Whoever asks knows these lines of a text's programs now."""
+        self.told[name] = lines
+        _keep(self.told, name, READINGS)
 
     def remember(self, key: object, make: Callable[[], _T]) -> _T:
         """What `make()` gives, worked out once per key."""
@@ -109,6 +117,23 @@ class Desk:
             self.known[key] = make()
         _keep(self.known, key, READINGS)
         return self.known[key]
+
+
+def name_of(request: Object) -> Name:
+    """How a request names its text: two documents may stand at the same path."""
+    return str(request.get("document", request["path"])), int(request.get("version", 0))
+
+
+def _stamped(reading: Reading) -> Stamps:
+    return () if reading.bench is None else tuple(_stamps(reading.bench).items())
+
+
+def _stands(reading: Reading, stamps: Stamps) -> bool:
+    """Would it be read the same again? Of a text that can't be read nobody knows which files that hangs on."""
+    if reading.bench is None:
+        return False
+    now = _stamps(reading.bench)
+    return all(now.get(path) == stamp for path, stamp in stamps)
 
 
 def _keep(table: OrderedDict[Any, Any], key: object, most: int) -> None:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from hapdsl.explore.analyse import analyse, formatted
@@ -22,6 +21,7 @@ from hapdsl.explore.state import Analysis, Document
 from hapdsl.explore.state import Finding as Found
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.load import STANDARD, standard_places
 from hapdsl.lang.nodes import Span as Stretch
 from hapdsl.theory.library import blocks as standard_blocks
 from hapdsl.workbench import Workbench
@@ -103,7 +103,8 @@ class Language:
             graph = bench.graph(model.name)
         except HapError:
             return None
-        found = [t for n, t in graph.tensors.items() if n == graph.resolve(name) or n.endswith(f".{name}")]
+        meant = graph.resolve(name)
+        found = [t for n, t in graph.tensors.items() if n == meant or n.endswith(f".{name}")]
         if not found:
             return None
         dims = ", ".join(
@@ -129,7 +130,10 @@ class Language:
         bundle = bench.bundle
         for item in bundle.of_main(nodes.Import):
             if isinstance(item, nodes.Import) and item.span.line == line:
-                found = next((s.path for s in bundle.sources if s.path.name == Path(item.path).name), None)
+                beside = [bundle.main.path.parent / item.path]
+                places = standard_places(item.path) if item.path.startswith(STANDARD) else beside
+                wanted = {place.resolve() for place in places}
+                found = next((s.path for s in bundle.sources if s.path.resolve() in wanted), None)
                 return Place(str(found.resolve()), 1, 1) if found is not None else None
         name = name_at(document.text.split("\n")[line - 1], column - 1)
         for table in (bundle.models, bundle.clusters, bundle.defs, bundle.ops, bundle.devices, bundle.programs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ _TOKENS: dict[str, Any] = {
     "collective": Name.Function.Magic, "hole": Operator.Word, "R": Keyword.Constant, "P": Keyword.Constant,
     **{f"S{d}": Keyword.Constant for d in range(5)},
 }  # fmt: skip
+_ROW = re.compile(r"[^\n]*\n|[^\n]+")  # lines end with nothing else
 
 
 class HapLexer(Lexer):
@@ -27,9 +29,8 @@ class HapLexer(Lexer):
     mimetypes: ClassVar[list[str]] = ["text/x-hap"]
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
-        at = 0
-        for line in text.splitlines(keepends=True):
-            done = 0
+        for row in _ROW.finditer(text):
+            line, at, done = row[0], row.start(), 0
             for start, end, kind in spans(line.rstrip("\n")):
                 if start > done:
                     yield at + done, Text, line[done:start]
@@ -37,4 +38,3 @@ class HapLexer(Lexer):
                 done = end
             if done < len(line):
                 yield at + done, Text, line[done:]
-            at += len(line)

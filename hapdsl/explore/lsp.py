@@ -19,6 +19,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import PositionCodec
 
 from hapdsl import __version__
+from hapdsl.explore.disk import unix
 from hapdsl.explore.language import Edit, Language
 from hapdsl.explore.state import Finding
 
@@ -45,7 +46,7 @@ class Server(LanguageServer):
             waiting.cancel()
         path = _path(uri)
         document = self.workspace.get_text_document(uri)
-        self.language.open(path, _unix(document.source))
+        self.language.open(path, unix(document.source))
         columns = self.columns(path)
         found = [_diagnostic(f, columns) for f in self.language.findings(path)]
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, document.version))
@@ -195,10 +196,6 @@ def _is_a_fault(record: logging.LogRecord) -> bool:
 
 def _path(uri: str) -> str:
     return to_fs_path(uri) or uri
-
-
-def _unix(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _edit(edit: Edit, columns: Columns) -> lsp.TextEdit:

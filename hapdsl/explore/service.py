@@ -8,6 +8,8 @@ behind however the screen ends. The functions can be called directly, too.
     {"id": 3, "do": "plan", "path": …, "text": …, "model": …, …}        several answers; the last one has "done": true
     {"id": 4, "do": "line", "path": …, "version": 7, "program": …, …}   a question about a text that was sent before (`asking`);
                                                                         {"lost": true} where it has to be sent again
+
+A text is named by its path and version; where several stand at one path, `document` tells them apart.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -54,6 +57,7 @@ def answer(request: Object, say: Say, desk: Desk | None = None, waiting: Callabl
                     desk,
                     int(request.get("version", 0)),
                     request.get("since"),
+                    request.get("document"),
                 )
                 reply({"analysis": found, "done": True})
             case "format":
@@ -84,6 +88,8 @@ def answer(request: Object, say: Say, desk: Desk | None = None, waiting: Callabl
 
 def main() -> int:
     """Answer requests in order until the input ends."""
+    # ctrl+c is meant for whoever has the terminal; the application ends us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Answers go to the real stdout; whatever else prints goes to stderr.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
@@ -102,10 +108,11 @@ def main() -> int:
         os._exit(0)  # whoever asked is gone
 
     def say(found: Object) -> None:
+        line = json.dumps(found, allow_nan=False)  # what raises is told by `answer`
         try:
-            out.write(json.dumps(found, allow_nan=False) + "\n")
+            out.write(f"{line}\n")
             out.flush()
-        except (BrokenPipeError, ValueError):
+        except (BrokenPipeError, ValueError):  # nobody reads any more
             os._exit(0)
 
     from hapdsl.explore.desk import Desk

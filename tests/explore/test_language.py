@@ -56,6 +56,7 @@ def test_the_lexer_loses_nothing() -> None:
     for file in (*sorted(programs_folder().rglob("*.hap")), FILES / "small.hap"):
         text = file.read_text()
         assert "".join(value for _, value in HapLexer(ensurenl=False, stripnl=False).get_tokens(text)) == text
+    assert (Comment.Single, "# a\x0cb\u2028c = 1") in HapLexer().get_tokens("x\n# a\x0cb\u2028c = 1\n")
     tokens = list(HapLexer().get_tokens("model m { # [/x]\n    z@S(0) = all_gather(z@R)\n}"))
     assert (Keyword, "model") in tokens and (Comment.Single, "# [/x]") in tokens
     assert (Name.Function.Magic, "all_gather") in tokens and (Keyword.Constant, "S(0)") in tokens
@@ -326,3 +327,38 @@ def test_without_pygls_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "pygls", None)
     done = CliRunner().invoke(command, [])
     assert isinstance(done.exception, HapError) and done.exception.diagnostics[0].code == "HAP822"
+
+
+def test_a_text_is_looked_at_anew_when_what_it_imports_has_changed(tmp_path: Path) -> None:
+    part, main = tmp_path / "part.hap", tmp_path / "main.hap"
+    head, model, rest = TEXT.partition("model mlp")
+    model, _, rest = (model + rest).partition("cluster box")
+    part.write_text(head + model)
+    text = f'import "part.hap"\ncluster box{rest}'
+    found = Language()
+    found.open(str(main), text)
+    assert not found.findings(str(main))
+    for broken in (True, False, True):
+        part.write_text(model.replace("z = matmul(h, w2)", "z = matmul(h, w1)") if broken else model)
+        found.open(str(main), text)
+        assert bool(found.findings(str(main))) is broken
+    part.write_text("model {")  # not even that can be read
+    found.open(str(main), text)
+    assert found.findings(str(main))
+    part.write_text(model)
+    found.open(str(main), text)
+    assert not found.findings(str(main))
+
+
+def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "part.hap").write_text(
+            f"device {folder} {{ compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 9 GB/s }}\n"
+        )
+    text = 'import "one/part.hap"\nimport "two/part.hap"\n'
+    found = Language()
+    found.open(str(tmp_path / "main.hap"), text)
+    for line, folder in ((1, "one"), (2, "two")):
+        place = found.elsewhere(str(tmp_path / "main.hap"), line, 10)
+        assert place is not None and Path(place.file) == tmp_path / folder / "part.hap"

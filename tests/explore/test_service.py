@@ -89,6 +89,49 @@ def test_differences_tell_what_a_whole_answer_would() -> None:
     assert sum(len(p.get("lines", ())) for p in programs) == 1
 
 
+def test_texts_at_the_same_path_are_told_apart() -> None:
+    desk = Desk()
+    texts = {"one": TEXT, "two": TEXT.replace("method = grouped", "method = padded")}
+    alone = {k: ask(do="check", text=text)[0]["analysis"]["programs"][0]["sync_s"] for k, text in texts.items()}
+    assert alone["one"] != alone["two"]
+    found: list[Object] = []
+    for key, text in texts.items():
+        request = {"do": "check", "path": "x.hap", "document": key, "version": 3, "text": text, "since": 2}
+        answer(request, found.append, desk)
+    for key, seconds in alone.items():
+        answer(
+            {"do": "overview", "path": "x.hap", "document": key, "version": 3, "program": "mixed"}, found.append, desk
+        )
+        assert found[-1]["sync_s"] == pytest.approx(seconds)
+    edited = f"{texts['one']}# more\n"
+    answer(
+        {"do": "check", "path": "x.hap", "document": "one", "version": 4, "text": edited, "since": 3},
+        found.append,
+        desk,
+    )
+    assert found[-1]["analysis"]["programs"][0]["lines"] == {}  # nothing costs something else than in the same document
+
+
+def test_what_no_json_can_say_is_an_answer_too() -> None:
+    code = (
+        "from hapdsl.explore import overview, service\n"
+        "overview.overview = lambda desk, request: {'sync_s': float('inf')}\n"
+        "service.main()\n"
+    )
+    request = {"id": 1, "do": "overview", "path": "x.hap", "text": "# x\n"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(), text=True
+    )  # fmt: skip
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(f"{json.dumps(request)}\n")
+    child.stdin.flush()
+    found = json.loads(child.stdout.readline())
+    child.stdin.close()
+    assert child.wait(timeout=10) == 0
+    child.stdout.close()
+    assert found["id"] == 1 and "not JSON compliant" in found["failed"]
+
+
 def test_findings_elsewhere_are_not_here(tmp_path: Path) -> None:
     (tmp_path / "part.hap").write_text("model {\n")
     (found,) = ask(do="check", text='import "part.hap"\n', path=str(tmp_path / "main.hap"))
@@ -109,6 +152,7 @@ def test_a_process_answers_and_ends_with_its_input() -> None:
     child.stdin.flush()
     found = json.loads(child.stdout.readline())
     assert found["id"] == 1 and [p["state"] for p in found["analysis"]["programs"]] == ["proven", "sketch"]
+    child.send_signal(signal.SIGINT)  # ctrl+c is for whoever has the terminal
     child.stdin.write(json.dumps({"id": 2, "do": "plan", "path": "s.hap", "text": TEXT}) + "\n")
     child.stdin.flush()
     assert json.loads(child.stdout.readline())["started"]
