@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hapdsl.check.write import write
+from hapdsl.explore.describe import signed
 from hapdsl.explore.desk import Desk, Opened, on_one_axis
 from hapdsl.explore.splicing import replaced
-from hapdsl.lang.amounts import in_seconds
 from hapdsl.search.alternatives import Alternative, Alternatives
 from hapdsl.search.questions import Option, Question, questions
 
@@ -103,7 +103,7 @@ def _told(name: str, a: Alternative | None, found: Advice) -> Object:
         return {"option": name, "possible": False}
     signs = {"more": "+", "less": "-", "other": "~"}
     changes = [
-        f"{signs[c.how]} {c.short} {'-' if c.delta_s < 0 else '+'}{in_seconds(abs(c.delta_s))}{f' ({len(c.tensors)} times)' if len(c.tensors) > 1 else ''}"
+        f"{signs[c.how]} {c.short} {signed(c.delta_s)}{f' ({len(c.tensors)} times)' if len(c.tensors) > 1 else ''}"
         for c in a.changes[:CHANGES]
     ]
     return {

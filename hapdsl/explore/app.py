@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,18 @@ from hapdsl.explore.bringing import session_of as waiting_session
 from hapdsl.explore.clocking import Clocking
 from hapdsl.explore.dealing import Dealing
 from hapdsl.explore.going import Going
+from hapdsl.explore.session import Session
 from hapdsl.explore.settings import FILE, folder, read
-from hapdsl.explore.state import Document, Session
+from hapdsl.explore.state import Document
 
 
 class ExploreApp(Going, Dealing, Clocking, Beside, Bringing):
     """Every action of the registry is a method of one of these."""
+
+    def end(self, status: int) -> None:
+        """End though nobody has asked for that at the screen: what is unsaved is kept for the next session."""
+        self.keep_journal()
+        self.exit(status, return_code=status)
 
 
 def session_of(path: str | Path) -> Session:
@@ -56,10 +65,17 @@ def run(
         session, model, cluster, settings, search=bring is None, trace=trace, options=options, journals=journal.folder()
     )
     app.bring = bring
-    # Modules and their classes stay: looking through them for garbage would hold a key up by some 80 ms.
-    app.at_rest = gc.freeze
+    app.at_rest = lambda: _at_rest(app)
     app.run()
     return app.return_code or 0
+
+
+def _at_rest(app: ExploreApp) -> None:
+    # Modules and their classes stay: looking through them for garbage would hold a key up by some 80 ms.
+    gc.freeze()
+    # Else the terminal would be left as it is, and what was started would go on.
+    with suppress(NotImplementedError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.end, 128 + signal.SIGTERM)
 
 
 def _has_a_screen() -> bool:

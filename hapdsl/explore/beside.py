@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from hapdsl.explore.inquiries import ADVISER
+from hapdsl.explore.protocol import trouble
+from hapdsl.explore.session import Plan
 from hapdsl.explore.shell import Shell
-from hapdsl.explore.state import Document, Plan
+from hapdsl.explore.state import Document
 from hapdsl.explore.widgets.compare import Compare
 from hapdsl.explore.widgets.whatif import WhatIf
 from hapdsl.explore.work import Answered
@@ -18,20 +20,20 @@ class Beside(Shell):
     """What is marked is compared; without marks the plan on the screen with the fastest other one."""
 
     compared: tuple[object, dict[str, Any]] | None = None
-    tried: tuple[object, dict[str, Any]] | None = None
+    tried: tuple[tuple[object, ...], dict[str, Any]] | None = None
 
     def action_mark(self) -> None:
         """Mark the plan on the screen for comparison, or take the mark away; in the view of the search: hold it."""
         if self.view == "search":
             self.run_worker(self.run_action("hold"))
             return
-        if self.session.current is None:
+        if self.session.plan is None:
             return
-        marked = self.session.marked
-        if self.session.current in marked:
-            marked.remove(self.session.current)
+        marked, key = self.session.marked, self.session.plan.key
+        if key in marked:
+            marked.remove(key)
         else:
-            marked.append(self.session.current)
+            marked.append(key)
         self.refresh_all()
 
     def candidates(self) -> list[Plan]:
@@ -95,8 +97,8 @@ class Beside(Shell):
         named, state = self.asked_of(plans)
         subject = (state, tuple(sorted(pane.factors.items())), pane.slider)
         titles = [p.title for p in plans]
-        held = self.tried[1] if self.tried is not None and self.tried[0][0] == state else {}  # type: ignore[index]
-        pane.show(held, titles, "being priced…")
+        held = self._tried(state)
+        pane.show(held, titles, held.get("trouble") or "being priced…")
         if not self.about("whatif", subject):
             self.work.inquiries.ask(
                 "whatif", "whatif", named, subject, ADVISER, several=True, factors=pane.factors, slider=pane.slider
@@ -104,9 +106,13 @@ class Beside(Shell):
 
     async def heard_whatif(self, news: Answered) -> None:
         state = news.question.subject[0]
-        held = self.tried[1] if self.tried is not None and self.tried[0][0] == state else {}  # type: ignore[index]
         fresh = {k: v for k, v in news.answer.items() if k in ("sliders", "now", "base", "strip")}
-        self.tried = ((state,), {**held, **fresh})
+        failed = "failed" in news.answer or "findings" in news.answer
+        self.tried = (state, {**self._tried(state), **fresh, "trouble": trouble(news.answer) if failed else ""})
+
+    def _tried(self, state: tuple[object, ...]) -> dict[str, Any]:
+        """What is known so far of these plans on other hardware."""
+        return self.tried[1] if self.tried is not None and self.tried[0] == state else {}
 
     def on_what_if_moved(self) -> None:
         self.later("whatif", 0.05, self.refresh_all)

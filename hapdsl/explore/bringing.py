@@ -5,23 +5,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import subprocess
-import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from hapdsl.explore import disk
+from hapdsl.explore import children, disk
 from hapdsl.explore.editing import Editing
 from hapdsl.explore.seeking import Seeking
-from hapdsl.explore.state import Analysis, Document, Session
+from hapdsl.explore.session import Session
+from hapdsl.explore.state import Analysis, Document
 from hapdsl.explore.viewing import Viewing
 from hapdsl.explore.widgets.dialogs import Question
-from hapdsl.explore.workers import environment
 
 
 @dataclass(frozen=True)
@@ -47,41 +41,47 @@ class Bringing(Editing, Seeking, Viewing):
 
     bring: Bring | None = None
     planning: bool = True
-    importer: asyncio.subprocess.Process | None = None
+    importer: children.Child | None = None
     imports: TemporaryDirectory[str] | None = None  # where the text comes, with tables that it can't say
 
     def started(self) -> None:
         super().started()
         if self.bring is not None:
-            self.run_worker(self._import(self.bring), exit_on_error=False)
+            self._again(self.bring)
 
-    async def _import(self, bring: Bring) -> None:
+    def _again(self, bring: Bring) -> None:
         self.session.importing, self.session.not_imported = bring.factory, ""
         self.refresh_all()
-        self.imports = self.imports or TemporaryDirectory(prefix="hapdsl-import-")
-        file = Path(self.imports.name, f"{bring.name}.hap")
-        words = [sys.executable, "-m", "hapdsl", "import", bring.factory, "--name", bring.name, *bring.words, "-o", str(file), "--json"]  # fmt: skip
-        self.importer = await asyncio.create_subprocess_exec(
-            *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
-        )
-        said, complaints = await self.importer.communicate()
-        status, self.importer = self.importer.returncode, None
+        self.run_worker(self._import(bring), exit_on_error=False)
+
+    async def _import(self, bring: Bring) -> None:
+        try:
+            self.imports = self.imports or TemporaryDirectory(prefix="hapdsl-import-", ignore_cleanup_errors=True)
+            file = Path(self.imports.name, f"{bring.name}.hap")
+            words = (bring.factory, "--name", bring.name, *bring.words, "-o", str(file), "--json")
+            self.importer = await children.start("import", *words)
+            said, complaints = await self.importer.communicate()
+            status = self.importer.returncode or 0
+            text = disk.on_disk(file) if status == 0 else None
+            why = children.why_not(said, complaints)
+        except OSError as problem:
+            status, text, why = 1, None, f"it can't be started: {problem}"
+        self.importer = None
         self.session.importing = ""
-        text = disk.on_disk(file) if status == 0 else None
         if text is not None:
             self.session.brought = file
             self._take(text)
-        elif status is not None and status < 0:
+        elif status < 0:
             self.session.not_imported = "It was stopped. ctrl+r imports it again."
         else:
-            trouble = _trouble(said, complaints)
-            self.session.not_imported = f"{trouble}\nctrl+r imports it again."
-            self.tell(f"{bring.factory} could not be imported: {trouble.splitlines()[0]}", "error")
+            self.session.not_imported = f"{why}\nctrl+r imports it again."
+            self.tell(f"{bring.factory} could not be imported: {why.splitlines()[0]}", "error")
         self.refresh_all()
 
     def _take(self, text: str) -> None:
         """The model's text is the first document's; what was typed there meanwhile can be had back."""
         document = self.session.main
+        self.take_typed(self.panes[document.key])
         if document.touched:
             self.put_text(document, text)
         else:
@@ -99,7 +99,7 @@ class Bringing(Editing, Seeking, Viewing):
 
     def action_cancel(self) -> None:
         if self.importer is not None:
-            self.importer.kill()
+            children.kill(self.importer)
         else:
             super().action_cancel()
 
@@ -108,33 +108,16 @@ class Bringing(Editing, Seeking, Viewing):
         document, bring = self.session.document, self.bring
         if bring is None or document is not self.session.main or document.path is not None:
             super().action_reload()
-        elif self.importer is None and document.dirty:
+        elif not self.session.importing and document.dirty:
             question = Question(
                 "Importing it again replaces what was edited.", [("i", "import it"), ("n", "keep the edits")]
             )
             self.push_screen(question, lambda answer: self._again(bring) if answer == "i" else None)
-        elif self.importer is None:
+        elif not self.session.importing:
             self._again(bring)
-
-    def _again(self, bring: Bring) -> None:
-        self.run_worker(self._import(bring), exit_on_error=False)
 
     async def on_unmount(self) -> None:
         if self.importer is not None:
-            with suppress(ProcessLookupError):
-                self.importer.kill()
-            await self.importer.wait()
+            await children.end(self.importer, 0.0)
         if self.imports is not None:
             self.imports.cleanup()
-
-
-def _trouble(said: bytes, complaints: bytes) -> str:
-    """Why there is no model: what `hapdsl import` says about it. A module may print as well."""
-    words = said.decode("utf-8", "replace")
-    with suppress(ValueError, KeyError, IndexError):
-        found: dict[str, Any] = json.loads(words[words.index('{\n  "ok"') :])["diagnostics"][0]
-        where = f"\n{found['file']}, line {found['line']}" if found["file"] and found["line"] else ""
-        advice = f"\n{found['help']}" if found["help"] else ""
-        return f"{found['code']} {found['message']}{where}{advice}"
-    lines = [line for line in complaints.decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "the import ended without a word"

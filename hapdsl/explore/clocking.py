@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hapdsl.explore.looking import RESTS, Looking, trouble
+from hapdsl.explore.looking import RESTS, Looking
+from hapdsl.explore.protocol import trouble
 from hapdsl.explore.widgets.timeline import Timeline
 from hapdsl.explore.work import Answered
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hapdsl.explore.state import PROVEN, SKETCH, WRONG, Document, Finding, LineCost, Plan, Priced, gap_in_words, worst
+from hapdsl.explore.session import Plan, gap_in_words
+from hapdsl.explore.state import PROVEN, SKETCH, WRONG, Document, Finding, LineCost, Priced, worst
 from hapdsl.lang.amounts import in_bytes, in_seconds
 
 # (words, manner): manners are error, warning, good, strong, dim, or plain.
@@ -143,3 +144,8 @@ def _memory(priced: Priced) -> list[Piece]:
     name = priced.devices[d] if d < len(priced.devices) else f"device {d}"
     words = f"memory: {name} holds {in_bytes(priced.memory_bytes[d])} of {in_bytes(priced.capacity_bytes[d])}"
     return [(f"{words}\n", "")] if priced.fits else [(f"{words}: doesn't fit\n", "error")]
+
+
+def signed(seconds: float) -> str:
+    """A difference: `+1.23 ms`."""
+    return f"{'-' if seconds < 0 else '+'}{in_seconds(abs(seconds))}"

@@ -24,7 +24,7 @@ class Editing(Shell):
         self.editor.redo()
 
     def action_format(self) -> None:
-        self.work.format(self.session.document, "format")
+        self.work.format(self.session.document)
 
     def action_next_problem(self) -> None:
         self._go_to_problem(1)

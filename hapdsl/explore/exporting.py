@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,23 +121,15 @@ def in_turns(program: Program) -> Program:
     return replace(program, instructions=told)
 
 
+def _rolled(body: Iterable[Any]) -> bool:
+    """Is there a repeat among statements, or in what they hold?"""
+    return any(isinstance(s, nodes.Turns) or _rolled(getattr(s, "body", ())) for s in body)
+
+
 def unroll(desk: Desk, request: Object) -> Object:
     """The text with the program's repeats written out turn by turn, or rolled where they are written out."""
     opened = desk.opened(request)
-    rolled = any(
-        isinstance(s, nodes.Turns)
-        for section in opened.tree.body
-        if isinstance(section, nodes.Section)
-        for s in section.body
-    )
-    rolled = rolled or any(
-        isinstance(s, nodes.Turns)
-        for b in opened.tree.body
-        if isinstance(b, nodes.Microbatch)
-        for q in b.body
-        if isinstance(q, nodes.Section)
-        for s in q.body
-    )
+    rolled = _rolled(opened.tree.body)
     if not rolled and not opened.program.graph.repeats:
         return {"failed": "the model has no repeat, so there is nothing to roll or unroll"}
     program = opened.program if rolled else in_turns(opened.program)

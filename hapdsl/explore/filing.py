@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shlex
+import signal
 import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from textual.app import SuspendNotSupported
 
-from hapdsl.explore import disk
+from hapdsl.explore import children, disk
 from hapdsl.explore.inquiries import ADVISER
-from hapdsl.explore.journal import Journal, Kept
-from hapdsl.explore.looking import Looking, trouble
-from hapdsl.explore.state import Document, Plan
-from hapdsl.explore.widgets.dialogs import Ask, Question
+from hapdsl.explore.journal import Kept
+from hapdsl.explore.looking import Looking
+from hapdsl.explore.protocol import trouble
+from hapdsl.explore.session import FILE, Plan
+from hapdsl.explore.state import Document
+from hapdsl.explore.widgets.dialogs import AskPath, Question
 from hapdsl.explore.work import Answered
-from hapdsl.explore.workers import environment
+from hapdsl.explore.workers import ending
+from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.files import keep_tables
 
 STEPS = 8  # of a run that is only to be measured
@@ -28,9 +32,12 @@ LOOKS = 2.0  # seconds between two looks at the files
 
 
 class Filing(Looking):
-    """`runner` is the process of a run that is under way."""
+    """`runner` is the process of a run that is under way, `stopped` says that a person has ended it."""
 
-    runner: asyncio.subprocess.Process | None = None
+    running: bool = False
+    stopped: bool = False
+    runner: children.Child | None = None
+    runs: TemporaryDirectory[str] | None = None  # where runs have their texts and traces
     missing: frozenset[str] = frozenset()  # documents whose files are gone
     strange: frozenset[tuple[str, str]] = frozenset()  # (document, text on disk) that a person was told of
 
@@ -50,22 +57,10 @@ class Filing(Looking):
         if subject is None:
             self.tell("only a proven program with a cluster can be exported", "warning")
             return
-        document = self.session.documents[subject[0]]
+        document, program = self.session.documents[subject[0]], subject[2]
         folder = (document.path or document.suggested or Path("x")).parent
-
-        def named(answer: str | None) -> None:
-            if answer is None:
-                return
-            path = Path(answer).expanduser()
-            if path.exists():
-                question = Question(f"{path} exists.", [("o", "overwrite it"), ("n", "don't export")])
-                self.push_screen(
-                    question, lambda a: self._write_export(document, subject[2], path) if a == "o" else None
-                )
-            else:
-                self._write_export(document, subject[2], path)
-
-        self.push_screen(Ask(f"Export {subject[2]} to", str(folder / f"{prefix}{subject[2]}{suffix}"), below), named)
+        question = AskPath(f"Export {program} to", str(folder / f"{prefix}{program}{suffix}"), below)
+        self.saving.ask(question, "don't export", lambda path: self._write_export(document, program, path))
 
     def _write_export(self, document: Document, program: str, path: Path) -> None:
         kind = "chart" if path.name.endswith(".chart.svg") else ""
@@ -84,7 +79,7 @@ class Filing(Looking):
     def action_run(self) -> None:
         """Run some steps of the program on local processes, and lay what they took over the prediction."""
         subject = self.subject()
-        if self.runner is not None:
+        if self.running:
             self.tell("it is running; esc stops it")
         elif subject is None:
             self.tell("only a proven program with a cluster can be run", "warning")
@@ -96,52 +91,55 @@ class Filing(Looking):
     async def heard_alone(self, news: Answered) -> None:
         if "alone" not in news.answer:
             self.tell(trouble(news.answer), "error")
-            return
-        self.tell(f"running {STEPS} steps on {news.answer['devices']} processes of this machine; esc stops it")
-        self.run_worker(self._run(news.answer["alone"], news.question.subject), exit_on_error=False)
+        elif not self.running:
+            self.running, self.stopped = True, False
+            self.tell(f"running {STEPS} steps on {news.answer['devices']} processes of this machine; esc stops it")
+            self.run_worker(self._run(news.answer["alone"], news.question.subject[2]), exit_on_error=False)
 
-    async def _run(self, text: str, subject: Any) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="hapdsl-run-"))
-        file, trace = folder / "plan.hap", folder / f"{subject[2]}.trace.json"
-        file.write_text(text, encoding="utf-8")
-        keep_tables(self.session.sources, file)
-        words = [
-            sys.executable,
-            "-m",
-            "hapdsl",
-            "run",
-            str(file),
-            "--program",
-            subject[2],
-            "--steps",
-            str(STEPS),
-            "--trace",
-            str(trace),
-            "--json",
-        ]
-        self.runner = await asyncio.create_subprocess_exec(
-            *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
-        )
-        out, complaints = await self.runner.communicate()
-        status, self.runner = self.runner.returncode, None
+    async def _run(self, text: str, program: str) -> None:
+        """Run a text's program in a process of its own, and say what came of it."""
+        try:
+            self.runs = self.runs or TemporaryDirectory(prefix="hapdsl-run-", ignore_cleanup_errors=True)
+            folder = Path(tempfile.mkdtemp(dir=self.runs.name))  # each run's trace has a name of its own
+            file, trace = folder / "plan.hap", folder / f"{program}.trace.json"
+            file.write_text(text, encoding="utf-8")
+            keep_tables(self.session.sources, file)
+            self.runner = await children.start(
+                "run", str(file), "--program", program, "--steps", str(STEPS), "--trace", str(trace), "--json"
+            )
+            said, complaints = await self.runner.communicate()
+            status = self.runner.returncode or 0
+        except (OSError, HapError) as problem:
+            self.tell(f"it can't be run: {problem}", "error")
+            return
+        finally:
+            self.running = False
+        self.runner = None
+        if self.stopped:
+            return
         if status == 0 and trace.is_file():
             self.trace = str(trace)
             self.run_worker(self.run_action("focus_timeline"))
-            self.tell(f"what {subject[2]} took on this machine is beside the prediction for its cluster")
-        elif status is not None and status >= 0:
-            lines = [line for line in complaints.decode("utf-8", "replace").splitlines() if line.strip()]
-            self.tell(
-                f"the run ended with {status}: {lines[-1] if lines else out.decode('utf-8', 'replace')[:200]}", "error"
-            )
+            self.tell(f"what {program} took on this machine is beside the prediction for its cluster")
+        else:
+            self.tell(f"the run ended with {ending(status)}: {children.why_not(said, complaints)}", "error")
         self.refresh_all()
 
     def stop_run(self) -> bool:
         """End a run that is under way; False where none is."""
-        if self.runner is None or self.runner.returncode is not None:
+        if self.runner is None or self.stopped:
             return False
-        self.runner.terminate()
+        self.stopped = True
+        children.interrupt(self.runner)
         self.tell("the run is stopped")
         return True
+
+    async def on_unmount(self) -> None:
+        """Nothing of a run outlives the application."""
+        if self.runner is not None:
+            await children.end(self.runner)
+        if self.runs is not None:
+            self.runs.cleanup()
 
     # -- clipboard and another editor ---------------------------------------------------------
 
@@ -154,27 +152,29 @@ class Filing(Looking):
             selected = "\n".join(document.text.split("\n")[priced.line - 1 : priced.end_line])
         words = selected or document.text
         self.copy_to_clipboard(words)
-        self.tell(f"{len(words.splitlines()):,} lines copied")
+        count = len(words.splitlines())
+        self.tell(f"{count:,} line{'s' * (count != 1)} copied")
 
     def action_external_editor(self) -> None:
         """Edit the text in $VISUAL or $EDITOR; what comes back is one edit."""
         command = self.settings.editor or os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
         document = self.session.document
-        with tempfile.TemporaryDirectory(prefix="hapdsl-edit-") as folder:
-            file = Path(folder, document.title if document.title.endswith(".hap") else f"{document.title}.hap")
-            file.write_text(document.text, encoding="utf-8")
-            line = self.editor.cursor_location[0] + 1
-            try:
-                with self.suspend():
+        line = self.editor.cursor_location[0] + 1
+        try:
+            with TemporaryDirectory(prefix="hapdsl-edit-", ignore_cleanup_errors=True) as folder:
+                file = Path(folder, document.title if document.title.endswith(".hap") else f"{document.title}.hap")
+                file.write_text(document.text, encoding="utf-8")
+                with self.suspend(), _deaf_to_ctrl_c():
                     status = subprocess.run([*shlex.split(command), f"+{line}", str(file)], check=False).returncode
-            except SuspendNotSupported:
-                self.tell("this terminal can't be lent to another program", "error")
-                return
-            except (OSError, ValueError) as problem:
-                self.tell(f"'{command}' can't be started: {problem}; set EDITOR", "error")
-                return
-            text = disk.on_disk(file)
-        if status != 0 or text is None:
+                # Whatever it is, a person may have typed it.
+                text = disk.unix(file.read_bytes().decode("utf-8-sig", "replace"))
+        except SuspendNotSupported:
+            self.tell("this terminal can't be lent to another program", "error")
+            return
+        except (OSError, ValueError) as problem:
+            self.tell(f"'{command}' can't be started: {problem}; set EDITOR", "error")
+            return
+        if status != 0:
             self.tell(f"'{command}' ended with {status}: the text stays as it was", "warning")
         elif text != document.text:
             self.put_text(document, text)
@@ -190,7 +190,8 @@ class Filing(Looking):
             if now is None and document.key not in self.missing:
                 self.missing |= {document.key}
                 self.tell(
-                    f"{document.path} is gone; what is on the screen stays, and saving writes it again", "warning"
+                    f"{document.path} is gone, or can't be read; what is on the screen stays, and saving writes it again",
+                    "warning",
                 )
             elif now is not None:
                 self.missing -= {document.key}
@@ -207,11 +208,12 @@ class Filing(Looking):
                         "warning",
                     )
 
-    def offer(self, journal: Journal) -> None:
-        """Offer unsaved edits of an earlier session back."""
+    def offer_left(self) -> None:
+        """Offer unsaved edits of earlier sessions back."""
         main = self.session.main
-        kept = [k for k in journal.left() if k.text != main.text or k.path != str(main.path)]
+        kept = [k for k in self.journal.left() if not (k.is_of(main) and k.text == main.text)]
         if not kept:
+            self.journal.drop()  # all of it is in the file
             return
         names = ", ".join(Path(k.path or k.suggested or k.key).name for k in kept)
         question = Question(
@@ -219,21 +221,34 @@ class Filing(Looking):
             [("r", "restore them"), ("d", "drop them"), ("l", "later")],
         )
         self.push_screen(
-            question, lambda a: self._restore(kept) if a == "r" else journal.forget() if a == "d" else None
+            question, lambda a: self._restore(kept) if a == "r" else self.journal.drop() if a == "d" else None
         )
 
     def _restore(self, kept: list[Kept]) -> None:
         for k in kept:
-            if k.path is not None and k.path == str(self.session.main.path):
+            if k.is_of(self.session.main):
                 self.put_text(self.session.main, k.text)
                 continue
             key = f"restored {k.key}"
+            while key in self.session.documents:
+                key += "'"
             path = Path(k.path) if k.path is not None else None
             document = self.session.open(
                 Document(key, k.text, path=path, suggested=Path(k.suggested) if k.suggested else None, saved=None)
             )
             document.touched = True
-            self.session.put(Plan(key, "", "file", document.title))
+            self.session.put(Plan(key, "", FILE, document.title))
             self.work.check(document)
         self.refresh_all()
-        self.keep_journal()
+        if self.keep_journal():
+            self.journal.drop()
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """ctrl+c in a program that the terminal is lent to is for that program alone. It isn't made deaf as well: handlers aren't handed down."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)

@@ -37,19 +37,17 @@ class Going(Editing, Looking):
         if event.back is not None:
             self.editor.move_cursor(event.back)
             self.sought = ""
-        elif self.sought:
-            self.query_one(Finder).said = self._count()
 
     def places(self) -> list[tuple[int, int]]:
         """Where what is sought stands; capitals count where some are typed."""
-        sought = self.sought
-        text = self.editor.text if any(c.isupper() for c in sought) else self.editor.text.lower()
+        sought, text = self.sought, self.editor.text
+        manner = re.NOFLAG if any(c.isupper() for c in sought) else re.IGNORECASE
         found = []
         starts = [0]
         for line in text.split("\n"):
             starts.append(starts[-1] + len(line) + 1)
         row = 0
-        for match in re.finditer(re.escape(sought), text):
+        for match in re.finditer(re.escape(sought), text, manner):
             while starts[row + 1] <= match.start():
                 row += 1
             found.append((row, match.start() - starts[row]))

@@ -35,6 +35,19 @@ _BETWEEN = frozenset("for on with in over uplink as master init clip reverse tru
 TYPES = frozenset("f64 f32 bf16 f16 i64 i32 i8 bool".split())
 
 
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def harmless(words: str) -> str:
+    """Words as a terminal may be given them: it would obey control characters. Each has one sign in its place (␛), tabs and line ends stay."""
+    return words if words.isprintable() else _UNSEEN.sub(_sign, words)
+
+
+def _sign(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "�"
+
+
 def widest(lines: Collection[str], tab: int) -> int:
     """Cells of the widest of some lines: asked after every key, so plain letters are only counted."""
     text = "".join(lines)
@@ -95,3 +108,9 @@ LIGHT = {
     "call": "bold #24292f", "collective": "bold #7d4e00", "hole": "bold #bf3989",
     "R": "#57606a", "P": "#b35900", "S0": "#0550ae", "S1": "#116329", "S2": "#6639ba", "S3": "#0b6e75", "S4": "#99286e",
 }  # fmt: skip
+
+# What words on the screen are like (`describe.Piece`), on dark and on light ground.
+MANNERS = {
+    True: {"error": "bold #ff7070", "warning": "bold #e5c07b", "good": "#7ee2a8", "strong": "bold", "dim": "#8b949e"},
+    False: {"error": "bold #c0102a", "warning": "bold #8a5a00", "good": "#116329", "strong": "bold", "dim": "#6e7781"},
+}

@@ -1,6 +1,6 @@
 """Questions about texts, on their way: per topic only the newest answer counts.
 
-A question names its documents by version. Texts travel once per helper; a helper that has lost one says so, and gets it again.
+A question names its documents by key and version: two of them may have the same path. Texts travel once per helper; a helper that has lost one says so, and gets it again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hapdsl.explore.state import Document, Session
+from hapdsl.explore.session import Session
+from hapdsl.explore.state import Document
 from hapdsl.explore.workers import Object
 
 CHECKER, ADVISER = "checker", "adviser"
@@ -41,7 +42,9 @@ class Inquiries:
     current: dict[str, Question] = field(default_factory=dict)  # by topic: whose answers count
     flying: dict[str, Question] = field(default_factory=dict)  # by number: sent, not done
     waiting: dict[str, Question] = field(default_factory=dict)  # by topic
-    sent: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
+    sent: dict[str, set[tuple[str, int]]] = field(
+        default_factory=dict
+    )  # by helper: documents (keys) and versions that it has
 
     def ask(
         self,
@@ -62,16 +65,6 @@ class Inquiries:
             self.waiting[topic] = question
         else:
             self._send(question)
-
-    def drop(self, topic: str) -> None:
-        """Nobody wants to know any more."""
-        self.current.pop(topic, None)
-        self.waiting.pop(topic, None)
-
-    def asked(self, topic: str) -> bool:
-        """Is an answer still to come?"""
-        question = self.current.get(topic)
-        return question is not None and (question.number in self.flying or self.waiting.get(topic) is question)
 
     @property
     def idle(self) -> bool:
@@ -98,14 +91,12 @@ class Inquiries:
         return question if counts else None
 
     def ended(self, helper: str) -> list[Question]:
-        """A helper is gone: the questions that it leaves open, and that are not asked again by themselves."""
+        """A helper is gone: the questions that it leaves open, sent or not, and that are not asked again by themselves."""
         self.sent.pop(helper, None)
-        lost = [q for q in self.flying.values() if q.helper == helper]
-        for question in lost:
-            del self.flying[question.number]
-        for topic in [t for t, q in self.waiting.items() if q.helper == helper]:
-            del self.waiting[topic]
-        return lost
+        lost = [q for q in (*self.flying.values(), *self.waiting.values()) if q.helper == helper]
+        self.flying = {n: q for n, q in self.flying.items() if q.helper != helper}
+        self.waiting = {t: q for t, q in self.waiting.items() if q.helper != helper}
+        return [q for q in lost if self.current.get(q.topic) is q]
 
     def _stands(self, question: Question) -> bool:
         """Is it about texts that are still there?"""
@@ -126,9 +117,9 @@ class Inquiries:
 
     def _reference(self, helper: str, key: str, version: int, program: str) -> Object:
         document = self.session.documents[key]
-        found: Object = {"path": document.name, "version": version, "program": program}
+        found: Object = {"path": document.name, "document": key, "version": version, "program": program}
         known = self.sent.setdefault(helper, set())
-        if (document.name, version) not in known:
+        if (key, version) not in known:
             found["text"] = document.text
-            known.add((document.name, version))
+            known.add((key, version))
         return found

@@ -67,7 +67,7 @@ def inspect(desk: Desk, request: Object) -> Object:
         "more": max(0, len(values) - VALUES),
         "source": _source(opened, instruction),
         "tensor": _asked_about(instruction),
-        "plainly": plainly(opened, instruction, len(numbers)),
+        "plainly": plainly(opened, k, len(numbers)),
     }
 
 

@@ -1,6 +1,7 @@
 """Unsaved edits, kept beside: after a crash they are offered back.
 
-One file per file that was open, in the platform's folder for state. It is there only while something is unsaved.
+One file per session, in the platform's folder for state. It is there only while something is unsaved. Its name says which file was open, so
+that the next session on that finds it; what another session keeps, or has left behind, is never written over.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,12 +22,16 @@ from hapdsl.lang.files import write_file
 
 @dataclass(frozen=True)
 class Kept:
-    """An edit that was not saved: `path` of its file, or a `suggested` name for a plan that has none."""
+    """An edit that was not saved: the absolute `path` of its file, or a `suggested` name for a plan that has none."""
 
     key: str
     text: str
     path: str | None
     suggested: str | None
+
+    def is_of(self, document: Document) -> bool:
+        """Is it about a document's file?"""
+        return self.path is not None and document.path is not None and Path(self.path) == _whole(document.path)
 
 
 class Journal:
@@ -33,41 +39,72 @@ class Journal:
 
     def __init__(self, folder: Path | None, main: Path | None) -> None:
         self.file: Path | None = None
+        self.name = ""  # that the files of all sessions on `main` begin with
+        self.read: list[Path] = []  # what `left` has told of
         if folder is not None and main is not None:
-            digest = hashlib.sha256(str(main.absolute()).encode()).hexdigest()[:16]
-            self.file = folder / f"{main.stem[:40]}-{digest}.json"
+            digest = hashlib.sha256(str(_whole(main)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+            self.name = f"{main.stem[:40]}-{digest}"
+            self.file = folder / f"{self.name}-{secrets.token_hex(4)}.json"
 
     def left(self) -> list[Kept]:
-        """What an earlier session left; nothing where it is still running."""
+        """What earlier sessions left, the oldest first; nothing of one that is still running."""
+        kept: list[Kept] = []
+        self.read = []
+        for file in self._others():
+            try:
+                found = json.loads(file.read_text(encoding="utf-8"))
+                if found["pid"] != os.getpid() and _runs(int(found["pid"])):
+                    continue
+                kept += [
+                    Kept(str(d["key"]), str(d["text"]), d.get("path"), d.get("suggested")) for d in found["documents"]
+                ]
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                continue
+            self.read.append(file)
+        return kept
+
+    def drop(self) -> None:
+        """What was left is restored, or nobody wants it."""
+        for file in self.read:
+            with suppress(OSError):
+                file.unlink()
+        self.read = []
+
+    def _others(self) -> list[Path]:
         if self.file is None:
             return []
         try:
-            found = json.loads(self.file.read_text(encoding="utf-8"))
-            if found["pid"] != os.getpid() and _runs(int(found["pid"])):
-                return []
-            return [Kept(str(d["key"]), str(d["text"]), d.get("path"), d.get("suggested")) for d in found["documents"]]
-        except (OSError, ValueError, KeyError, TypeError):
+            files = [
+                f
+                for f in self.file.parent.iterdir()
+                if f != self.file and f.name.startswith(self.name) and f.suffix == ".json"
+            ]
+            return sorted(files, key=lambda f: f.stat().st_mtime)
+        except OSError:
             return []
 
-    def keep(self, documents: Iterable[Document]) -> None:
-        """Write what is unsaved; raises nothing, since a journal that can't be written must not stop anybody."""
+    def keep(self, documents: Iterable[Document]) -> bool:
+        """Write what is unsaved; False where that can't be, which must not stop anybody."""
         if self.file is None:
-            return
+            return False
         unsaved = [
             {
                 "key": d.key,
                 "text": d.text,
-                "path": str(d.path) if d.path is not None else None,
+                "path": str(_whole(d.path)) if d.path is not None else None,
                 "suggested": str(d.suggested) if d.suggested is not None else None,
             }
             for d in documents
         ]
         if not unsaved:
             self.forget()
-            return
-        with suppress(OSError, HapError):
+            return True
+        try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             write_file(self.file, json.dumps({"pid": os.getpid(), "documents": unsaved}))
+        except (OSError, HapError):
+            return False
+        return True
 
     def forget(self) -> None:
         """Nothing is unsaved (any more)."""
@@ -91,3 +128,10 @@ def _runs(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def _whole(path: Path) -> Path:
+    """The path from the root, where there is a folder that it is relative to."""
+    with suppress(OSError):
+        return path.absolute()
+    return path

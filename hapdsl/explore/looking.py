@@ -6,8 +6,9 @@ from typing import Any
 
 from hapdsl.explore.describe import describe
 from hapdsl.explore.inquiries import ADVISER
+from hapdsl.explore.protocol import trouble
 from hapdsl.explore.shell import Shell
-from hapdsl.explore.state import PROVEN, SKETCH, Document
+from hapdsl.explore.state import PROVEN, SKETCH
 from hapdsl.explore.widgets.alternatives import Alternatives, Asked
 from hapdsl.explore.widgets.dialogs import Note
 from hapdsl.explore.widgets.words import Words
@@ -149,15 +150,6 @@ class Looking(Shell):
         cost = f", {in_seconds(answer['cost_s'])} a step" if answer.get("cost_s") is not None else ""
         self.tell(f"{answer.get('said') or did}{cost}; ctrl+z takes it back")
 
-    def put_text(self, document: Document, text: str) -> None:
-        """A new text as one edit."""
-        pane = self.panes.get(document.key)
-        if pane is not None:
-            pane.editor.put(text)
-        document.edit(text)
-        self.work.check(document)
-        self.refresh_all()
-
     # -- sketches and words ------------------------------------------------------------------
 
     def action_complete(self) -> None:
@@ -213,13 +205,3 @@ class Looking(Shell):
 def _same_line(one: Place, other: Place | None) -> bool:
     """Is it the same line of a program, whatever its version?"""
     return other is not None and (one[0], *one[2:]) == (other[0], *other[2:])
-
-
-def trouble(answer: dict[str, Any]) -> str:
-    """Why there is no answer."""
-    findings = answer.get("findings")
-    return (
-        f"{findings[0]['code']} {findings[0]['message']}"
-        if findings
-        else str(answer.get("failed", "there is no answer"))
-    )

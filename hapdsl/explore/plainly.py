@@ -16,15 +16,15 @@ METHODS = {
 }
 
 
-def plainly(opened: Opened, instruction: Instruction, turns: int) -> str:
-    """Two or three sentences on what a line does, what holds before and after it, and what it costs."""
+def plainly(opened: Opened, k: int, turns: int) -> str:
+    """Two or three sentences on what instruction `k` does, what holds before and after it, and what it costs; `turns` of a repeat do it."""
+    instruction = opened.program.instructions[k]
     parts = [_does(opened, instruction)]
     if turns > 1:
         parts.append(f"It is done in {turns} turns of the repeat.")
     times = opened.program.graph.times(instruction.section)
     if times > 1:
         parts.append(f"Each step does it {times} times, once per microbatch.")
-    k = next(n for n, i in enumerate(opened.program.instructions) if i is instruction)
     seconds = opened.cost.per_instruction_s[k]
     if seconds.max(initial=0.0) <= 0:
         parts.append("It takes no time by the cost model.")

@@ -10,6 +10,7 @@ from typing import Any
 from hapdsl.check.write import write
 from hapdsl.cluster.fewer import Fewer, fewer
 from hapdsl.explore.analyse import analyse, finding
+from hapdsl.explore.session import GAP
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.search.baselines import baselines
@@ -47,7 +48,7 @@ class _Planning:
         self.block = self.bench.cluster_block(on)
         self.hardware = self.bench.cluster(on)
         self.objective = request.get("objective") or "sync"
-        self.gap = float(request.get("gap") or 0.01)
+        self.gap = float(request.get("gap") or GAP)
         self.told = (0.0, float("inf"))  # when a text was last told, and its cost
 
     def model(self, name: str | None, program: str | None) -> nodes.Model:

@@ -18,6 +18,13 @@ def findings_from(found: Iterable[Object]) -> tuple[Finding, ...]:
     return tuple(sorted(read, key=lambda f: (not f.here, f.line, f.column)))
 
 
+def trouble(answer: Object) -> str:
+    """Why there is no answer, in words."""
+    if findings := answer.get("findings"):
+        return f"{findings[0]['code']} {findings[0]['message']}"
+    return str(answer.get("failed", "there is no answer"))
+
+
 def analysis_from(found: Object, version: int, before: Analysis | None = None, move: Move | None = None) -> Analysis:
     """An analysis of one version of a text. `before` is the one that the asker named with its question, `move` says where its lines are now."""
     return Analysis(

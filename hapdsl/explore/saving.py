@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,12 @@ from hapdsl.lang.files import keep_tables, write_file
 if TYPE_CHECKING:
     from hapdsl.explore.shell import Shell
 
-SAVE, FORMAT = "save", "format"
-
 
 class Saving:
-    """Writes what the formatter gives; a text that doesn't parse only if a person says so."""
+    """Writes what the formatter gives; a text that it can't format only if a person says so."""
 
     def __init__(self, app: Shell) -> None:
         self.app = app
-        self.targets: dict[str, Path] = {}  # by document: where the save that is under way goes
 
     def save(self, document: Document) -> None:
         """Save to the document's file; one without a file gets a name first."""
@@ -33,21 +31,37 @@ class Saving:
             self._begin(document, document.path)
 
     def save_as(self, document: Document) -> None:
-        suggested = str(document.path or document.suggested or "")
+        """Ask for a file, and save to it."""
+        question = AskPath(f"Save {document.title} as", str(document.path or document.suggested or ""))
+        self.ask(question, "don't save", lambda path: self._begin(document, path), ".hap", document.path)
+
+    def ask(
+        self, question: AskPath, refuse: str, then: Callable[[Path], None], suffix: str = "", own: Path | None = None
+    ) -> None:
+        """Ask for a file's name, and whether it may be overwritten where it isn't `own`; a name without a suffix gets `suffix`."""
 
         def named(answer: str | None) -> None:
             if answer is None:
                 return
-            path = Path(answer).expanduser()
-            if path.suffix == "":
-                path = path.with_suffix(".hap")
-            if path.exists() and path != document.path:
-                question = Question(f"{path} exists.", [("o", "overwrite it"), ("n", "don't save")])
-                self.app.push_screen(question, lambda a: self._begin(document, path) if a == "o" else None)
+            try:
+                path = Path(answer).expanduser()
+                if suffix and path.suffix == "" and path.name not in ("", ".."):
+                    path = path.with_suffix(suffix)
+                taken = path.exists() and path != own
+            except (
+                OSError,
+                ValueError,
+                RuntimeError,
+            ) as problem:  # nobody's home, too long a name, a folder closed to us
+                self.app.tell(f"{answer} can't be written: {getattr(problem, 'strerror', None) or problem}", "error")
+                return
+            if taken:
+                overwrite = Question(f"{path} exists.", [("o", "overwrite it"), ("n", refuse)])
+                self.app.push_screen(overwrite, lambda a: then(path) if a == "o" else None)
             else:
-                self._begin(document, path)
+                then(path)
 
-        self.app.push_screen(AskPath(f"Save {document.title} as", suggested), named)
+        self.app.push_screen(question, named)
 
     def _begin(self, document: Document, path: Path) -> None:
         """See that nothing else changed the file, then have the text formatted."""
@@ -56,46 +70,24 @@ class Saving:
             question = Question(
                 f"{path.name} was changed on disk by something else.", [("o", "overwrite it"), ("n", "don't save")]
             )
-            self.app.push_screen(question, lambda a: self._format(document, path) if a == "o" else None)
+            self.app.push_screen(question, lambda a: self.app.work.format(document, path) if a == "o" else None)
         else:
-            self._format(document, path)
+            self.app.work.format(document, path)
 
-    def _format(self, document: Document, path: Path) -> None:
-        self.targets[document.key] = path
-        self.app.work.format(document, SAVE)
-
-    async def formatted(self, news: Formatted) -> None:
+    def formatted(self, news: Formatted) -> None:
         """The formatter answered: write, or ask."""
-        document = self.app.session.documents[news.key]
+        document, target = self.app.session.documents[news.key], news.target
         if news.version != document.version:  # typed meanwhile: what counts is what is there now
-            self.app.work.format(document, news.purpose)
-            return
-        if news.purpose == FORMAT:
-            if news.text is None:
-                self.app.tell(f"line {news.findings[0].line}: {news.findings[0].message}", "error")
-            else:
-                self._replace(document, news.text)
-            return
-        path = self.targets.pop(document.key)
-        if news.text is not None:
-            self._replace(document, news.text)
-            self._write(document, path, news.text)
-            return
-        first = news.findings[0]
-        question = Question(
-            f"Line {first.line} doesn't parse: {first.message}", [("s", "save it as it is"), ("n", "don't save")]
-        )
-        self.app.push_screen(question, lambda a: self._write(document, path, document.text) if a == "s" else None)
-
-    def _replace(self, document: Document, text: str) -> None:
-        """The formatted text in place of the typed one, as one edit that can be undone."""
-        pane = self.app.panes.get(document.key)
-        if text == document.text:
-            return
-        if pane is not None:
-            pane.editor.put(text)
-        document.edit(text)
-        self.app.work.check(document)
+            self.app.work.format(document, target)
+        elif news.text is not None:
+            self.app.put_text(document, news.text)
+            if target is not None:
+                self._write(document, target, news.text)
+        elif target is None:
+            self.app.tell(news.trouble, "error")
+        else:
+            question = Question(news.trouble, [("s", "save it as it is"), ("n", "don't save")])
+            self.app.push_screen(question, lambda a: self._write(document, target, document.text) if a == "s" else None)
 
     def _write(self, document: Document, path: Path, text: str) -> None:
         try:
@@ -128,6 +120,7 @@ class Saving:
         if text is None:
             self.app.tell(f"{document.path} can't be read; what is on the screen stays", "error")
             return
-        self._replace(document, text)
+        self.app.put_text(document, text)
         document.saved_as(document.path, text)
+        self.app.keep_journal()
         self.app.refresh_all()

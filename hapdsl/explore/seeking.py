@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from hapdsl.explore.session import GAP
 from hapdsl.explore.shell import Shell
 from hapdsl.explore.widgets.words import Words
 
 SEARCH = "search"
-GAP = 0.01  # what a search stops at where nobody says otherwise
 
 
 class Seeking(Shell):

@@ -56,7 +56,7 @@ def prices(desk: Desk, request: Object) -> Object:
 def move(desk: Desk, request: Object) -> Object:
     """The text with `device` having `units` of `class`, or `step` more.
 
-    A step is taken from (given to) the device where that costs least; any other change is dealt to the other devices in the proportion
+    A step is taken from (given to) the device where that costs least, as far as there is something to take; any other change is dealt to the other devices in the proportion
     of what they have. Raises HapError as `table`.
     """
     opened = desk.opened(request)
@@ -74,6 +74,12 @@ def move(desk: Desk, request: Object) -> Object:
 
 
 def _stepped(opened: Opened, shares: Shares, cls: str, device: int, step: int) -> np.ndarray | None:
+    """`step` units more for a device, or as many as another one has (as itself has, where they are taken away); None where there are none."""
+    own = shares[cls]
+    most = int(np.delete(own, device).max(initial=0)) if step > 0 else int(own[device])
+    if not most:
+        return None
+    step = max(-most, min(step, most))
     stages = Stages(opened.program, opened.cluster)
     best: tuple[float, np.ndarray] | None = None
     for other in range(len(opened.cluster)):

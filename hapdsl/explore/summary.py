@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hapdsl.explore.describe import Piece
-from hapdsl.explore.state import BASELINE, SYNTHESISED, Document, Plan, Row, Session, gap_in_words
+from hapdsl.explore.protocol import trouble
+from hapdsl.explore.session import BASELINE, SYNTHESISED, Plan, Row, Session, gap_in_words
+from hapdsl.explore.state import TEXT, Document
 from hapdsl.lang.amounts import in_bytes, in_seconds
 
 Facts = dict[str, Any]
@@ -24,7 +26,7 @@ def summarise(session: Session, plan: Plan | None, facts: Facts | None, outcome:
     if "sync_s" not in facts:
         return [
             *found,
-            (f"{_trouble(facts)}\n", "error"),
+            (f"{trouble(facts)}\n", "error"),
             ("2 or enter opens the program, f8 goes to what is wrong\n", "dim"),
         ]
     found += _speed(session, plan, facts)
@@ -71,9 +73,11 @@ def _what(plan: Plan, document: Document) -> str:
 
 
 def _without_facts(document: Document, plan: Plan) -> list[Piece]:
-    state = document.state(plan.program)
+    state = document.state(plan.program) if plan.program else document.state_of_all
     if document.checking:
         return [("being checked…\n", "dim")]
+    if state == TEXT:
+        return [("There is no program in this text.\n", "")]
     if state == "sketch":
         return [("A sketch: it leaves lines or placements to the search, so it has no cost yet. c completes it.\n", "")]
     if state == "wrong":
@@ -85,15 +89,6 @@ def _without_facts(document: Document, plan: Plan) -> list[Piece]:
             ("2 or enter opens the program, f8 goes to what is wrong\n", "dim"),
         ]
     return [("being looked at…\n", "dim")]
-
-
-def _trouble(facts: Facts) -> str:
-    findings = facts.get("findings") or ()
-    return (
-        f"{findings[0]['code']} {findings[0]['message']}"
-        if findings
-        else str(facts.get("failed", "nothing is known of it"))
-    )
 
 
 # -- speed ------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hapdsl.explore.filing import LOOKS, Filing
-from hapdsl.explore.shell import PROGRAM, SUMMARY
+from hapdsl.explore.showing import PROGRAM, SUMMARY
 from hapdsl.explore.widgets.dialogs import Help, Question
 from hapdsl.explore.widgets.plans import PlanList
 
@@ -61,7 +61,7 @@ class Viewing(Filing):
 
     def started(self) -> None:
         """From now on files are looked at, and a theme that is chosen is remembered."""
-        self.offer(self.journal)
+        self.offer_left()
         self.set_interval(LOOKS, self.look_at_files)
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember(theme.name))
 

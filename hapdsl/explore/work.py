@@ -14,7 +14,8 @@ from hapdsl.explore.inquiries import ADVISER, CHECKER, Inquiries, Question
 from hapdsl.explore.log import Log
 from hapdsl.explore.moving import moved
 from hapdsl.explore.protocol import analysis_from, findings_from
-from hapdsl.explore.state import BASELINE, BASELINES, SYNTHESISED, Analysis, Document, Finding, Plan, Session
+from hapdsl.explore.session import BASELINE, BASELINES, SYNTHESISED, Plan, Session
+from hapdsl.explore.state import Analysis, Document, Finding
 from hapdsl.explore.workers import Checks, Connect, Helper, Object
 from hapdsl.lang.amounts import in_seconds
 
@@ -28,13 +29,21 @@ class Checked:
 
 @dataclass(frozen=True)
 class Formatted:
-    """The formatter's answer for one version: a text, or why there is none."""
+    """The formatter's answer for one version of a text, or why there is none; the text is to be saved in `target`, where there is one."""
 
     key: str
     version: int
-    purpose: str
+    target: Path | None
     text: str | None
     findings: tuple[Finding, ...] = ()
+    failed: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no text, in words."""
+        if self.findings:
+            return f"Line {self.findings[0].line} doesn't parse: {self.findings[0].message}"
+        return f"It can't be formatted: {self.failed}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ class Work:
     runs: int = 0  # searches so far: answers of an earlier one are dropped
     outcome: str = ""  # how the last search ended
     log: Log = field(default_factory=Log)  # of the last search
-    formats: dict[int, tuple[str, int, str]] = field(default_factory=dict)
+    formats: dict[int, tuple[str, int, Path | None]] = field(default_factory=dict)
     asked: int = 0
     before: tuple[Analysis | None, str] = (None, "")  # what was known when the last check was sent, and of which text
     helpers: list[Helper] = field(default_factory=list)  # all that were ever started
@@ -122,10 +131,10 @@ class Work:
         if document.checking:
             self.checks.want(document.key, document.version)
 
-    def format(self, document: Document, purpose: str) -> None:
-        """Ask for the formatted text."""
+    def format(self, document: Document, target: Path | None = None) -> None:
+        """Ask for the formatted text, to be saved in `target` if one is named."""
         self.asked += 1
-        self.formats[-self.asked] = (document.key, document.version, purpose)
+        self.formats[-self.asked] = (document.key, document.version, target)
         self._checker().ask({"id": -self.asked, "do": "format", "path": document.name, "text": document.text})
 
     def _send_check(self, number: int, key: str, version: int) -> None:
@@ -134,8 +143,9 @@ class Work:
         since = document.analysis.version if document.analysis is not None else None
         self._checker().ask({
             "id": number, "do": "check", "path": document.name, "version": version, "text": document.text, "cluster": self.cluster, "since": since,
+            "document": key,
         })  # fmt: skip
-        self.inquiries.sent.setdefault(CHECKER, set()).add((document.name, version))
+        self.inquiries.sent.setdefault(CHECKER, set()).add((key, version))
 
     def _send_question(self, which: str, request: Object) -> None:
         (self._checker() if which == CHECKER else self._adviser()).ask({"cluster": self.cluster, **request})
@@ -174,21 +184,22 @@ class Work:
         return [*news, Trouble(f"the adviser stopped ({words}); the next question starts it again")]
 
     def give_up(self) -> bool:
-        """Stop what the adviser works on; False where it has nothing to do."""
-        if self.adviser is None or not any(q.helper == ADVISER for q in self.inquiries.flying.values()):
+        """Stop what the adviser works on: whoever asked is answered that it was stopped. False where it has nothing to do."""
+        open_ones = [q for q in self.inquiries.flying.values() if q.helper == ADVISER]
+        if self.adviser is None or not open_ones:
             return False
         self.adviser.kill()
         self.adviser = None
-        self.inquiries.ended(ADVISER)
+        self.inquiries.sent.pop(ADVISER, None)
+        for question in open_ones:
+            self.hear(ADVISER, {"id": question.number, "failed": "stopped", "done": True})
         return True
 
     def checker_said(self, answer: Object) -> list[News]:
         number = answer.get("id", 0)
         if number in self.formats:
-            key, version, purpose = self.formats.pop(number)
-            if "failed" in answer:
-                return [Trouble(f"formatting failed: {answer['failed']}")]
-            return [Formatted(key, version, purpose, answer.get("text"), findings_from(answer.get("findings", ())))]
+            findings = findings_from(answer.get("findings", ()))
+            return [Formatted(*self.formats.pop(number), answer.get("text"), findings, str(answer.get("failed", "")))]
         before = self.before  # the next check may be sent as soon as this one has landed
         about = self.checks.landed(number)
         if about is None:
@@ -208,8 +219,8 @@ class Work:
         waiting, self.formats = self.formats, {}
         again = self.checks.crashed()
         more = "it is asked once more" if again else "the next edit starts it again"
-        lost = "; nothing was saved" if any(p == "save" for _, _, p in waiting.values()) else ""
-        return [Trouble(f"the checker stopped ({words}); {more}{lost}")]
+        unformatted = [Formatted(*asked, None, failed=f"the checker stopped ({words})") for asked in waiting.values()]
+        return [Trouble(f"the checker stopped ({words}); {more}"), *unformatted]
 
     # -- planning ----------------------------------------------------------------------
 
@@ -285,10 +296,10 @@ class Work:
         return [Trouble(f"the search stopped ({words}); F5 starts it again"), Searching()]
 
     def _planned(self, answer: Object) -> list[News]:
-        """Put a plan beside the others. One that a person has edited stays as it is, and the new one gets a place of its own."""
+        """Put a plan beside the others. One that a person has edited or saved stays as it is, and the new one gets a place of its own."""
         name, program = str(answer["plan"]), str(answer["program"])
         key = f"{name} {answer['path']}"
-        while key in self.session.documents and self.session.documents[key].touched:
+        while key in self.session.documents and self.session.documents[key].claimed:
             key += "'"
         document = self.session.documents.get(key)
         if document is None:

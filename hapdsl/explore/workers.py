@@ -107,8 +107,7 @@ class Subprocess:
             self.process.stdin.close()
         if not self.killed:
             last = next((c for c in reversed(self.complaints) if c), "")
-            how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            self.died(f"{how}{f': {last}' if last else ''}")
+            self.died(f"{ending(status)}{f': {last}' if last else ''}")
 
     async def _read(self) -> None:
         assert self.process is not None and self.process.stdout is not None
@@ -130,6 +129,11 @@ class Subprocess:
         with suppress(ValueError):
             async for line in self.process.stderr:
                 self.complaints.append(line.decode("utf-8", "replace").strip()[:300])
+
+
+def ending(status: int) -> str:
+    """How a process ended, in words."""
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
 def environment() -> dict[str, str]:

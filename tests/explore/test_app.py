@@ -249,3 +249,19 @@ def test_any_text_can_be_open(tmp_path: Path, text: str) -> None:
             assert "odd[b].hap" in on_screen(app)
 
     run(work())
+
+
+def test_a_text_does_not_speak_to_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "odd.hap"
+    file.write_text("# \x1b[2J\x9b2J\x07\nmodel \x1b]0;m {\n}\n", encoding="utf-8")
+
+    async def work() -> None:
+        async with opened(file) as (app, pilot):
+            app.editor.go_to(2)
+            app.tell("\x1b[2J")
+            await settled(app, pilot)
+            seen = on_screen(app)
+            assert "# ␛[2J�2J␇" in seen and not set("\x1b\x9b\x07") & set(seen)
+            assert app.session.main.findings and app.editor.text == file.read_text(encoding="utf-8")
+
+    run(work())

@@ -10,9 +10,10 @@ from hapdsl.cost.comparison import aligned
 from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.widgets.compare import Compare
 from hapdsl.explore.widgets.whatif import WhatIf
+from hapdsl.explore.workers import Object
 from hapdsl.workbench import Workbench
 
-from .conftest import on_screen, opened, run, settled
+from .conftest import Local, on_screen, opened, run, settled
 
 
 @pytest.fixture
@@ -120,9 +121,27 @@ def test_one_plan_has_nothing_beside_it(small: Path) -> None:
             await pilot.press("escape", "d")
             await settled(app, pilot)
             assert "There is one plan with a price" in on_screen(app)
-            await pilot.press("n", "tab", "equals_sign", "w")
+            await pilot.press("n", "tab", "equals_sign")
+            assert "There is one plan with a price" in on_screen(app)
+            await pilot.press("w")
             await settled(app, pilot, lambda: app.query_one(WhatIf).sliders != [])
             await settled(app, pilot, lambda: "strip" in app.query_one(WhatIf).answer)
             assert "mixed is the fastest all the way" in app.query_one(WhatIf).plain
+
+    run(work())
+
+
+def test_what_goes_wrong_is_said_where_its_answer_would_stand(small: Path) -> None:
+    class Fails(Local):
+        def ask(self, request: Object) -> None:
+            if request["do"] == "whatif":
+                self.answered({"id": request["id"], "failed": "KeyError: 'f32'", "done": True})
+            else:
+                super().ask(request)
+
+    async def work() -> None:
+        async with opened(small, connect=Fails) as (app, pilot):
+            await pilot.press("escape", "w")
+            await settled(app, pilot, lambda: "KeyError: 'f32'" in app.query_one(WhatIf).plain)
 
     run(work())

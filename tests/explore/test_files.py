@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from textual.widgets import Input
 
+from hapdsl.explore import disk, filing
 from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.journal import Journal
 from hapdsl.explore.settings import Settings, read
@@ -20,8 +22,9 @@ from hapdsl.explore.widgets.dialogs import Ask, Question
 from hapdsl.explore.widgets.timeline import Timeline
 from hapdsl.explore.workers import environment
 from hapdsl.workbench import Workbench
+from tests.processes import alive
 
-from .conftest import opened, run, settled
+from .conftest import below, opened, run, settled
 
 
 def told(app: ExploreApp) -> str:
@@ -79,10 +82,15 @@ def test_a_training_script_trains(small: Path) -> None:
     assert done.stdout.startswith("step 1: ") and last < first
 
 
-def test_a_run_s_times_are_laid_over_the_prediction(small: Path) -> None:
+def on_two_devices(small: Path) -> None:
+    """A run of it takes two processes."""
     text = small.read_text().replace("2 * a100, 4 * t4", "1 * a100, 1 * t4")
     text = text.replace("[76, 76, 26, 26, 26, 26]", "[200, 56]")
     small.write_text(text.replace("[304, 304, 104, 104, 104, 104]", "[800, 224]"))
+
+
+def test_a_run_s_times_are_laid_over_the_prediction(small: Path) -> None:
+    on_two_devices(small)
 
     async def work() -> None:
         async with opened(small, size=(150, 46)) as (app, pilot):
@@ -120,6 +128,10 @@ def test_another_editor_s_text_is_one_edit(small: Path, monkeypatch: pytest.Monk
             await pilot.press("ctrl+z")
             await settled(app, pilot)
             assert app.editor.text == before
+            editor.write_text("#!/bin/sh\nkill -INT $PPID\nprintf '# caf\\351\n' >> \"$2\"\n")
+            await pilot.press("f4")  # ctrl+c in there is the editor's, and so is how it writes
+            await settled(app, pilot, lambda: app.editor.text != before)
+            assert app.editor.text == f"{before}# caf�\n"
 
     run(work())
 
@@ -155,7 +167,7 @@ def test_unsaved_edits_survive_a_crash(small: Path, tmp_path: Path) -> None:
     async def work() -> None:
         async with opened(small, journals=folder) as (app, pilot):
             app.editor.go_to(1, 1)
-            await pilot.press("#", "kept"[0])
+            await pilot.press("#", "k")
             await settled(app, pilot, lambda: app.journal.file.is_file())
             text = app.editor.text
         # that session ended without a word: as another process would have
@@ -176,13 +188,122 @@ def test_unsaved_edits_survive_a_crash(small: Path, tmp_path: Path) -> None:
     run(work())
     journal = Journal(tmp_path / "j", small)
     plan = Document("p", "text [x]", suggested=Path("plan.hap"), touched=True)
-    journal.keep([plan])
-    assert [(k.text, k.path, k.suggested) for k in journal.left()] == [("text [x]", None, "plan.hap")]
-    journal.file.write_text(json.dumps({"pid": 1, "documents": []}))  # another process that runs
-    assert journal.left() == []
+    assert journal.keep([plan])
+    later = Journal(tmp_path / "j", small)
+    assert [(k.text, k.path, k.suggested) for k in later.left()] == [("text [x]", None, "plan.hap")]
+    held = json.loads(journal.file.read_text())
+    journal.file.write_text(json.dumps({**held, "pid": 1}))  # another process that runs
+    assert later.left() == []
     journal.file.write_text("{")
-    assert journal.left() == []
-    Journal(Path("/proc/nowhere"), small).keep([plan])  # what can't be written stops nobody
+    assert later.left() == []
+    assert not Journal(Path("/proc/nowhere"), small).keep([plan])  # what can't be written stops nobody
+
+
+def test_edits_that_nobody_typed_are_kept_too(small: Path, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(small, journals=tmp_path / "journal") as (app, pilot):
+            app.put_text(app.session.main, f"{app.editor.text}# taken\n")  # as an alternative, another editor's text
+            await settled(app, pilot, lambda: app.journal.file.is_file())
+            assert json.loads(app.journal.file.read_text())["documents"][0]["text"] == app.editor.text
+            await pilot.press("ctrl+z")
+            await settled(app, pilot, lambda: not app.journal.file.exists())
+
+    run(work())
+
+
+def test_what_was_typed_last_is_kept_however_it_ends(small: Path, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(small, journals=tmp_path / "journal") as (app, pilot):
+            app.haste = 1000.0
+            await pilot.press("#")
+            await pilot.pause(0.1)
+            assert not app.journal.file.exists()
+        assert json.loads(app.journal.file.read_text())["documents"][0]["text"] == app.session.main.text
+
+    run(work())
+
+
+def test_what_other_sessions_keep_is_left_alone(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "journal"
+    texts = ("first", "second")
+    for text in texts:  # two sessions that ended without a word
+        lost = Journal(folder, small)
+        lost.keep([Document("file", f"# {text}\n", path=small, touched=True)])
+        held = json.loads(lost.file.read_text())
+        lost.file.write_text(json.dumps({**held, "pid": 2**22 + 1}))
+    running = Journal(folder, small)
+    running.keep([Document("file", "# here\n", path=small, touched=True)])
+    held = json.loads(running.file.read_text())
+    running.file.write_text(json.dumps({**held, "pid": 1}))
+
+    async def work(answer: str) -> None:
+        async with opened(small, journals=folder) as (app, pilot):
+            await settled(app, pilot, lambda: isinstance(app.screen, Question))
+            await pilot.press(answer)
+            await settled(app, pilot)
+            app.editor.go_to(1, 1)
+            await pilot.press("#")
+            await settled(app, pilot, lambda: app.journal.file.is_file())
+            assert "here" in running.file.read_text()
+            await pilot.press("ctrl+q", "y")
+            await pilot.pause()
+
+    run(work("l"))
+    left = Journal(folder, small)
+    assert sorted(k.text for k in left.left()) == ["# first\n", "# second\n"]
+    monkeypatch.chdir(small.parent)  # a path may be told in another way
+    told = Journal(folder, Path(small.name)).left()
+    assert [k.is_of(Document("file", "", path=Path(small.name))) for k in told] == [True, True]
+    run(work("d"))
+    assert left.left() == [] and [f.name for f in folder.iterdir()] == [running.file.name]
+    running.forget()
+
+
+def test_a_file_s_name_may_be_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "caf\udce9.hap"  # as Python has a name that isn't UTF-8
+    file.write_text("# nothing\n")
+
+    async def work() -> None:
+        async with opened(file, journals=tmp_path / "journal") as (app, pilot):
+            app.editor.go_to(1, 1)
+            await pilot.press("#")
+            await settled(app, pilot, lambda: app.journal.file.is_file())
+            await pilot.press("ctrl+s")
+            await settled(app, pilot, lambda: not app.session.unsaved)
+        assert file.read_text() == "## nothing\n"
+
+    run(work())
+
+
+def test_pipes_and_devices_are_not_read_again(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.hap"
+    os.mkfifo(pipe)
+    assert disk.on_disk(pipe) is None and disk.on_disk(Path("/dev/null")) is None
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks at processes in /proc")
+def test_a_run_ends_with_the_application(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filing, "STEPS", 10**6)
+    on_two_devices(small)
+
+    async def work() -> None:
+        async with opened(small) as (app, pilot):
+            started: list[int] = []
+            await pilot.press("escape", "r", "r")
+
+            def with_ranks() -> bool:
+                with suppress(FileNotFoundError):  # one of them has just ended
+                    started[:] = list(below(app.runner.pid)) if app.runner is not None else []
+                return len(started) >= 3
+
+            await settled(app, pilot, lambda: app.running)
+            await settled(app, pilot, with_ranks, seconds=90)
+            folder = Path(app.runs.name)
+            assert folder.is_dir()
+        assert not any(map(alive, started)) and not folder.exists()
+
+    run(work())
 
 
 def test_settings(tmp_path: Path, small: Path) -> None:

@@ -116,3 +116,15 @@ def test_layers_are_unrolled_and_rolled() -> None:
             assert bench.cost(bench.programs()[0])[2].sync_s == pytest.approx(seconds)
 
     run(work())
+
+
+def test_letters_that_grow_when_they_are_small_move_no_places(small: Path) -> None:
+    small.write_text(small.read_text().replace("# small", "# İİ small", 1))
+
+    async def work() -> None:
+        async with opened(small) as (app, pilot):
+            app.editor.go_to(1)
+            await pilot.press("escape", "slash", *"small")
+            await settled(app, pilot, lambda: app.editor.selected_text.lower() == "small")
+
+    run(work())

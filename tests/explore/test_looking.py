@@ -9,11 +9,10 @@ import pytest
 from hapdsl.explore.widgets.alternatives import Alternatives, Asked
 from hapdsl.explore.widgets.dialogs import Note
 from hapdsl.explore.widgets.words import Words
+from hapdsl.explore.workers import Object
 from hapdsl.workbench import Workbench
 
-from .conftest import on_screen, opened, prices, run, settled
-
-MULTIPLY, GATHER = 31, 27
+from .conftest import GATHER, MULTIPLY, Local, on_screen, opened, prices, run, settled
 
 
 def test_the_inspector_tells_a_line_s_values(small: Path) -> None:
@@ -148,5 +147,26 @@ def test_a_line_in_plain_words(small: Path) -> None:
             app.editor.go_to(1)
             await pilot.press("ctrl+b")
             await settled(app, pilot, lambda: any("can be explained" in n.message for n in app._notifications))
+
+    run(work())
+
+
+def test_what_is_stopped_is_over(small: Path) -> None:
+    class Stuck(Local):
+        def ask(self, request: Object) -> None:
+            if request["do"] != "complete":
+                super().ask(request)
+
+    async def work() -> None:
+        async with opened(small, connect=Stuck) as (app, pilot):
+            app.editor.go_to(54)
+            await settled(app, pilot)
+            await pilot.press("ctrl+n")
+            await pilot.pause(0.1)
+            assert "completing open" in on_screen(app)
+            await pilot.press("escape", "escape")
+            await settled(app, pilot)
+            assert app.session.searching == "" and "completing" not in on_screen(app).split("\n")[0]
+            assert any("stopped" in n.message for n in app._notifications)
 
     run(work())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hapdsl.explore.widgets.dialogs import Question
+import pytest
+from textual.widgets import Input
+
+from hapdsl.explore.widgets.dialogs import AskPath, Question
+from hapdsl.explore.workers import Object
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 
-from .conftest import MULTIPLY, opened, run, settled
+from .conftest import MULTIPLY, Local, opened, run, settled
 
 
 def test_saves_what_the_formatter_gives(small: Path) -> None:
@@ -123,5 +127,89 @@ def test_quitting_with_nothing_unsaved_does_not_ask(small: Path) -> None:
             await pilot.press("escape", "q")
             await pilot.pause()
             assert app.return_value == 0
+
+    run(work())
+
+
+def test_saving_twice_in_a_row_saves(small: Path) -> None:
+    async def work() -> None:
+        async with opened(small) as (app, pilot):
+            app.editor.go_to(1, 1)
+            await pilot.press("#")
+            await settled(app, pilot)
+            app.action_save()
+            app.action_save()  # before the formatter has answered
+            await settled(app, pilot)
+            assert small.read_text() == app.editor.text and app.editor.text.startswith("#") and not app.session.unsaved
+
+    run(work())
+
+
+def test_names_that_can_be_no_file_s_are_said(small: Path) -> None:
+    async def work() -> None:
+        async with opened(small) as (app, pilot):
+            for name in ("~nobody.here/x", "x" * 300, f"{small}/x", ".", "/", ".."):
+                app.action_save_as()
+                await settled(app, pilot, lambda: isinstance(app.screen, AskPath))
+                app.screen.query_one(Input).value = name
+                await pilot.press("enter")
+                await settled(app, pilot, lambda: isinstance(app.screen, Question) or bool(app._notifications))
+                if isinstance(app.screen, Question):  # there is a folder of this name
+                    await pilot.press("o")
+                await settled(app, pilot, lambda: bool(app._notifications))
+                (said,) = app._notifications
+                assert "can't be written" in said.message, name
+                app.clear_notifications()
+            assert app.session.main.path == small and list(small.parent.iterdir()) == [small]
+
+    run(work())
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_the_formatter_fails_at_can_be_saved_as_it_is(small: Path, dies: bool) -> None:
+    class Fails(Local):
+        def ask(self, request: Object) -> None:
+            if request["do"] != "format":
+                super().ask(request)
+            elif dies:
+                self.died("signal 9")
+            else:
+                self.answered({"id": request["id"], "failed": "AssertionError: it means another thing", "done": True})
+
+    async def work() -> None:
+        async with opened(small, connect=Fails) as (app, pilot):
+            app.editor.go_to(1, 1)
+            await pilot.press("#", "ctrl+s")
+            await settled(app, pilot, lambda: isinstance(app.screen, Question))
+            assert ("signal 9" if dies else "it means another thing") in app.screen.words
+            await pilot.press("s")
+            await settled(app, pilot, lambda: not app.session.unsaved)
+            assert small.read_text() == app.editor.text and app.editor.text.startswith("#")
+
+    run(work())
+
+
+def test_what_unicode_calls_line_ends_stays_where_it_is(small: Path) -> None:
+    """The language's lines end with `\\n` alone."""
+    text = small.read_text().replace("program open", "# one\u2028two\x0cthree\x85four\nprogram open")
+    small.write_text(text, encoding="utf-8")
+
+    async def work() -> None:
+        async with opened(small) as (app, pilot):
+            assert app.editor.text == text and not app.session.main.findings and not app.session.unsaved
+            line = text[: text.index("program open")].count("\n") + 1
+            assert app.session.main.program("open").line == line
+            assert app.editor.document.get_line(line - 1).startswith("program open")
+            app.editor.go_to(line - 1, 4)
+            app.editor.insert("\x0cx\r\n# ")
+            await settled(app, pilot)
+            edited = text.replace("# one\u2028", "# o\x0cx\n# ne\u2028")
+            assert app.editor.text == edited == app.session.main.text
+            await pilot.press("ctrl+s")
+            await settled(app, pilot, lambda: not app.session.unsaved)
+            assert small.read_bytes().decode("utf-8") == edited
+            await pilot.press("ctrl+z")
+            await settled(app, pilot)
+            assert app.editor.text == text
 
     run(work())

@@ -12,8 +12,9 @@ from textual.widgets import Input
 
 from hapdsl.explore.analyse import analyse
 from hapdsl.explore.log import Log
-from hapdsl.explore.seeking import GAP
+from hapdsl.explore.messages import Heard
 from hapdsl.explore.service import answer
+from hapdsl.explore.session import GAP
 from hapdsl.explore.widgets.dialogs import AskPath
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.widgets.words import Words
@@ -244,6 +245,62 @@ def test_an_edited_plan_is_not_overwritten_by_the_search(small: Path) -> None:
             assert len(plans) == 2
             assert app.session.documents[plans[0].document].text.startswith("#mine")
             assert not app.session.documents[plans[1].document].text.startswith("#mine")
+
+    run(work())
+
+
+def test_a_saved_plan_is_not_overwritten_by_the_next_search(small: Path) -> None:
+    async def work() -> None:
+        async with opened(small, size=(150, 40), connect=Scripted, search=True) as (app, pilot):
+            await settled(app, pilot, lambda: not app.work.searching)
+            plan = next(r.plan for r in app.session.rows() if r.plan.origin == "plan")
+            await app.show_plan(plan.key)
+            await pilot.press("ctrl+s")
+            await settled(app, pilot, lambda: isinstance(app.screen, AskPath))
+            await pilot.press("enter")
+            saved = small.parent / "mlp.plan.hap"
+            await settled(app, pilot, saved.exists)
+            await pilot.press("f5")
+            await settled(app, pilot, lambda: not app.work.searching)
+            app.look_at_files()
+            await settled(app, pilot)
+            documents = [app.session.documents[r.plan.document] for r in app.session.rows() if r.plan.origin == "plan"]
+            assert [d.path for d in documents] == [saved, None] and documents[0].text == saved.read_text()
+            assert not any("changed on disk" in n.message for n in app._notifications)
+            for document in documents:
+                await app.show_plan((document.key, "found"))
+                await settled(app, pilot)
+                assert app.editor.text == document.text
+
+    run(work())
+
+
+def test_a_key_that_comes_with_a_plan_is_not_lost(small: Path) -> None:
+    async def work() -> None:
+        async with opened(small, size=(150, 40), connect=Scripted, search=True) as (app, pilot):
+            await settled(app, pilot, lambda: not app.work.searching)
+            plan = next(r.plan for r in app.session.rows() if r.plan.origin == "plan")
+            await app.show_plan(plan.key)
+            text = app.editor.text
+            app.work.plan()
+            app.editor.insert("#", (0, 0))  # its message comes behind the next plan's
+            run_of_it = app.work.runs
+            path = str(app.session.document.suggested)
+            app.post_message(
+                Heard(
+                    f"planner {run_of_it}",
+                    {
+                        "plan": "plan",
+                        "program": "found",
+                        "path": path,
+                        "text": f"{text}# another\n",
+                        "analysis": analyse(f"{text}# another\n", path),
+                    },
+                )
+            )
+            await settled(app, pilot, lambda: not app.work.searching)
+            assert app.session.documents[plan.document].text == f"#{text}"
+            assert app.session.documents[plan.document].dirty
 
     run(work())
 

@@ -85,3 +85,37 @@ def test_what_has_no_shares_says_so(small: Path) -> None:
             assert app.editor.text == small.read_text() and np.isfinite(app.session.rows()[0].seconds)
 
     run(work())
+
+
+def test_what_is_no_number_of_units_is_said(small: Path) -> None:
+    async def work() -> None:
+        async with opened(small, size=(150, 40)) as (app, pilot):
+            await pilot.press("escape", "h")
+            await settled(app, pilot, lambda: app.query_one(Shares).table is not None)
+            for typed in ("2²", "²", "-3", "x", "9" * 5000):
+                await pilot.press("2")
+                await settled(app, pilot, lambda: isinstance(app.screen, Ask))
+                app.screen.query_one(Input).value = typed
+                await pilot.press("enter")
+                await settled(app, pilot, lambda: bool(app._notifications))
+                assert "is no number of units" in next(iter(app._notifications)).message
+                app.clear_notifications()
+            assert app.editor.text == small.read_text()
+
+    run(work())
+
+
+def test_no_key_is_lost_while_a_move_is_under_way(small: Path) -> None:
+    async def work() -> None:
+        async with opened(small, size=(150, 40)) as (app, pilot):
+            before, _ = shares(app, small)
+            await pilot.press("escape", "h")
+            await settled(app, pilot, lambda: app.query_one(Shares).table is not None)
+            await pilot.press(*["plus"] * 5, "minus")
+            await settled(app, pilot, lambda: shares(app, small)[0]["batch"][0] == before["batch"][0] + 4)
+            now = shares(app, small)[0]["batch"]
+            assert sum(now) == sum(before["batch"]) and app.session.rows()[0].state == "proven"
+            await pilot.press("left_square_bracket", *["minus"] * 99)  # more than there is: all of it
+            await settled(app, pilot, lambda: shares(app, small)[0]["batch"][0] == 0)
+
+    run(work())

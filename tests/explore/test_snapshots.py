@@ -21,7 +21,8 @@ from hapdsl.explore.analyse import analyse
 from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.log import Log
 from hapdsl.explore.protocol import analysis_from
-from hapdsl.explore.state import BASELINE, BASELINES, SYNTHESISED, Document, Plan, Session
+from hapdsl.explore.session import BASELINE, BASELINES, SYNTHESISED, Plan, Session
+from hapdsl.explore.state import Document
 from hapdsl.explore.widgets.timeline import Timeline
 from hapdsl.explore.workers import Object
 
@@ -44,7 +45,9 @@ class Recorded(Local):
 
     def ask(self, request: Object) -> None:
         request = {k: v for k, v in request.items() if k != "since"}  # so each answer tells all
-        said = {k: v for k, v in request.items() if k not in ("id", "version")}
+        said = {k: v for k, v in request.items() if k not in ("id", "version", "document")}
+        if "plans" in said:
+            said["plans"] = [{k: v for k, v in plan.items() if k != "document"} for plan in said["plans"]]
         if "text" not in said and "plans" not in said:
             said["text"] = Recorded.texts.get((request.get("path"), request.get("version")), "")
         Recorded.texts[request.get("path"), request.get("version")] = said.get("text", "")

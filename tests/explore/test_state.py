@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hapdsl.explore.state import (
-    PROVEN,
-    WRONG,
-    Analysis,
-    Document,
-    Finding,
-    LineCost,
-    Plan,
-    Priced,
-    Session,
-    gap_in_words,
-    moved,
-    worst,
-)
+from hapdsl.explore.inquiries import ADVISER, CHECKER, Inquiries
+from hapdsl.explore.moving import moved
+from hapdsl.explore.session import Plan, Session, gap_in_words
+from hapdsl.explore.state import PROVEN, TEXT, WRONG, Analysis, Document, Finding, LineCost, Priced, worst
 
 LINES = st.lists(st.sampled_from("abcd"), max_size=8)
 
@@ -132,3 +123,42 @@ def test_rows_group_by_where_plans_come_from() -> None:
         session.open(Document(key, key))
         session.put(Plan(key, key, origin, key))
     assert [r.plan.origin for r in session.rows()] == ["file", "plan", "baseline"]
+
+
+def test_a_text_without_a_program_stays_on_the_screen() -> None:
+    session = Session()
+    session.open(Document("main", "x"))
+    plan = session.open(Document("plan", "x"))
+    for key in ("main", "plan"):
+        session.accept(key, Analysis(1, (), (priced("a"),)))
+    session.current = ("plan", "a")
+    plan.edit("nothing")
+    session.accept("plan", Analysis(2))
+    assert session.document is plan and session.plan is not None and session.plan.program == ""
+    assert [(r.plan.document, r.state) for r in session.listed()] == [("main", PROVEN), ("plan", TEXT)]
+    plan.edit("x")
+    session.accept("plan", Analysis(3, (), (priced("b"),)))
+    assert session.current == ("plan", "b")
+
+
+def test_texts_at_the_same_path_are_asked_about_apart() -> None:
+    sent: list[dict[str, Any]] = []
+    session = Session()
+    for key in ("one", "two"):
+        session.open(Document(key, f"text {key}", suggested=Path("plan.hap")))
+    inquiries = Inquiries(session, lambda helper, request: sent.append(request))
+    for key in ("one", "two", "one"):
+        inquiries.ask(key, "line", [(session.documents[key], "p")], helper=ADVISER)
+    assert [r.get("text") for r in sent] == ["text one", "text two", None]
+    assert sent[0]["document"] == sent[2]["document"] != sent[1]["document"]
+
+
+def test_whoever_still_waits_hears_of_a_helper_s_end() -> None:
+    session = Session()
+    document = session.open(Document("d", "x"))
+    inquiries = Inquiries(session, lambda helper, request: None)
+    for topic, subject in (("line", 1), ("line", 2), ("overview", 3)):
+        inquiries.ask(topic, topic, [(document, "p")], subject)
+    assert [q.subject for q in inquiries.flying.values()] == [1, 3] and inquiries.waiting["line"].subject == 2
+    assert sorted(q.subject for q in inquiries.ended(CHECKER)) == [2, 3]  # the first one's answer counts no more
+    assert inquiries.idle

@@ -8,7 +8,8 @@ from typing import ClassVar
 import pytest
 
 from hapdsl.explore.analyse import analyse
-from hapdsl.explore.state import Analysis, Document, Plan, Priced, Session
+from hapdsl.explore.session import Plan, Session
+from hapdsl.explore.state import Analysis, Document, Priced
 from hapdsl.explore.summary import summarise
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.widgets.words import Words

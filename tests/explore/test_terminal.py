@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -16,8 +19,9 @@ import pytest
 from hapdsl.explore.workers import environment
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
+from tests.processes import alive
 
-from .conftest import prices
+from .conftest import below, prices
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux, the terminal of this test, isn't installed")
 
@@ -117,3 +121,20 @@ def test_start_edit_save_take_compare_quit(terminal: Terminal, small: Path) -> N
     terminal.press("C-q")
     seen = terminal.wait(lambda s: "status" in s)
     assert "status 0" in seen and "Traceback" not in seen
+
+
+@pytest.mark.long
+def test_told_to_end_it_keeps_what_is_unsaved_and_leaves_the_terminal_as_it_was(
+    terminal: Terminal, small: Path
+) -> None:
+    terminal.wait(lambda s: "What is cut and how" in s)
+    terminal.press("2", "#")
+    terminal.wait(lambda s: "•" in s)
+    shell = int(terminal.tmux("display-message", "-p", "#{pane_pid}"))
+    started = list(below(shell))[1:]
+    os.kill(started[0], signal.SIGTERM)
+    seen = terminal.wait(lambda s: "status" in s)
+    assert "status 143" in seen and "Traceback" not in seen and "What is cut" not in seen
+    assert not any(map(alive, started))
+    (kept,) = (small.parent / "state").rglob("*.json")
+    assert json.loads(kept.read_text())["documents"][0]["text"] != small.read_text()

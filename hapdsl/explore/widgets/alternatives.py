@@ -11,6 +11,9 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from hapdsl.explore.describe import signed
+from hapdsl.explore.highlight import MANNERS
+from hapdsl.explore.protocol import trouble
 from hapdsl.lang.amounts import in_seconds
 
 Object = dict[str, Any]
@@ -36,8 +39,7 @@ class Asked:
         elif "option" in answer:
             self.told[answer["option"]] = answer
         elif "failed" in answer or answer.get("findings"):
-            findings = answer.get("findings")
-            self.trouble = f"{findings[0]['code']} {findings[0]['message']}" if findings else str(answer["failed"])
+            self.trouble = trouble(answer)
         self.done = self.done or bool(answer.get("done"))
 
     def rows(self) -> list[tuple[str | None, str, str, str, list[str]]]:
@@ -75,16 +77,12 @@ class Asked:
             return "now", "strong"
         told = self.told.get(o["id"])
         if told is None:
-            return f"≥ {self._signed(o['bound_s'] - self.cost_s)}", "dim"
+            return f"≥ {signed(o['bound_s'] - self.cost_s)}", "dim"
         if told["cost_s"] is None:
             return "no room", "error"
         delta = told["cost_s"] - self.cost_s
         same = abs(delta) <= 1e-9 * self.cost_s
-        return f"= {'+0 s' if same else self._signed(delta)}", "" if same or delta > 0 else "good"
-
-    @staticmethod
-    def _signed(seconds: float) -> str:
-        return f"{'-' if seconds < 0 else '+'}{in_seconds(abs(seconds))}"
+        return f"= {'+0 s' if same else signed(delta)}", "" if same or delta > 0 else "good"
 
 
 class Alternatives(OptionList):
@@ -106,13 +104,8 @@ class Alternatives(OptionList):
         """The options, with the cursor on the one it was on; that one says what it would change."""
         self.last = (asked, hint)
         held = self.ids[self.highlighted] if self.highlighted is not None and self.highlighted < len(self.ids) else None
-        dark = self.app.current_theme.dark
-        colours = {
-            "dim": "#8b949e" if dark else "#6e7781",
-            "good": "bold #7ee2a8" if dark else "bold #116329",
-            "strong": "bold",
-            "error": "bold #ff7070" if dark else "bold #c0102a",
-        }
+        manners = MANNERS[self.app.current_theme.dark]
+        colours = {**manners, "good": f"bold {manners['good']}"}
         rows = asked.rows() if asked is not None else []
         width = max(20, self.size.width - 3)
         prompts: list[Option] = []

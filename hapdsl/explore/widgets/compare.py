@@ -12,6 +12,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from hapdsl.explore.describe import signed
+from hapdsl.explore.highlight import MANNERS
 from hapdsl.lang.amounts import in_bytes, in_seconds
 
 Object = dict[str, Any]
@@ -33,6 +35,7 @@ class Compare(VerticalScroll, can_focus=True):
         super().__init__(id=id)
         self.answer: Object | None = None
         self.other, self.part, self.all = 0, "lines", False
+        self.words = ""  # while there is no answer
         self.plain = ""
 
     def compose(self) -> ComposeResult:
@@ -42,7 +45,7 @@ class Compare(VerticalScroll, can_focus=True):
 
     def show(self, answer: Object | None, words: str) -> None:
         """`answer` of the service's `compare`; `words` while there is none."""
-        self.answer = answer
+        self.answer, self.words = answer, words
         if answer is not None:
             self.other = min(self.other, max(0, len(answer["pairs"]) - 1))
         head = (
@@ -58,15 +61,15 @@ class Compare(VerticalScroll, can_focus=True):
     def action_other(self, step: int) -> None:
         if self.answer is not None and self.answer["pairs"]:
             self.other = (self.other + step) % len(self.answer["pairs"])
-            self.show(self.answer, "")
+            self.show(self.answer, self.words)
 
     def action_part(self) -> None:
         self.part = PARTS[(PARTS.index(self.part) + 1) % len(PARTS)]
-        self.show(self.answer, "")
+        self.show(self.answer, self.words)
 
     def action_same(self) -> None:
         self.all = not self.all
-        self.show(self.answer, "")
+        self.show(self.answer, self.words)
 
     # -- tables -----------------------------------------------------------------------
 
@@ -119,7 +122,7 @@ class Compare(VerticalScroll, can_focus=True):
             alike = left == right
             table.add_row(
                 Text(f"{r['tensor']}{turns}", quiet or ""), Text(left, quiet or self._style("" if alike else "less")), Text(right, quiet or self._style("" if alike else "more")),
-                Text("" if r["same"] else signed(delta), quiet or self._style("less" if delta > 0 else "more" if delta < 0 else "")),
+                Text("" if r["same"] else _difference(delta), quiet or self._style("less" if delta > 0 else "more" if delta < 0 else "")),
             )  # fmt: skip
         self._note(table, len(shown), len(pair["lines"]))
         return table
@@ -157,7 +160,9 @@ class Compare(VerticalScroll, can_focus=True):
                 in_seconds(x) if side is not None else "-" for side in (s["a"], s["b"]) for x in (side or (0.0, 0.0))
             ]
             table.add_row(
-                Text(s["name"]), *map(Text, cells), Text(signed(delta), self._style("less" if delta > 0 else "more"))
+                Text(s["name"]),
+                *map(Text, cells),
+                Text(_difference(delta), self._style("less" if delta > 0 else "more")),
             )
         self._note(table, len(shown), len(pair["stages"]))
         return table
@@ -186,7 +191,7 @@ class Compare(VerticalScroll, can_focus=True):
         colours = {
             "more": "#7ee2a8" if dark else "#116329",
             "less": "#ff9e64" if dark else "#b93a00",
-            "same": "#8b949e" if dark else "#6e7781",
+            "same": MANNERS[dark]["dim"],
         }
         return Style.parse(colours[manner]) if manner in colours else Style()
 
@@ -204,5 +209,5 @@ def letter(k: int) -> str:
     return chr(ord("A") + k) if k < 26 else f"#{k + 1}"
 
 
-def signed(seconds: float) -> str:
-    return "0 s" if not seconds else f"{'-' if seconds < 0 else '+'}{in_seconds(abs(seconds))}"
+def _difference(seconds: float) -> str:
+    return signed(seconds) if seconds else "0 s"

@@ -11,9 +11,7 @@ from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
-from textual.document._document import Document, EditResult, Location, Selection
-from textual.document._document_navigator import DocumentNavigator
-from textual.document._wrapped_document import WrappedDocument
+from textual.document._document import EditResult, Location, Selection
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import Reactive, reactive
@@ -22,9 +20,10 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import TextAreaTheme
 
 from hapdsl.explore.blocks import changed, repeats
-from hapdsl.explore.highlight import DARK, LIGHT, spans, widest
+from hapdsl.explore.highlight import DARK, LIGHT, MANNERS, harmless, spans, widest
 from hapdsl.explore.state import Finding
 from hapdsl.explore.widgets.folds import Folded, Steps
+from hapdsl.explore.widgets.rows import Rows
 
 _STYLES = {
     dark: {kind: Style.parse(style) for kind, style in (DARK if dark else LIGHT).items()} for dark in (True, False)
@@ -41,7 +40,7 @@ WRONG = {
 
 # The line with the cursor keeps the colours of its words: only its background differs.
 _CURSOR_LINE = {True: "#2b2f36", False: "#c9ced6"}
-_QUIET = {True: Style.parse("#8b949e"), False: Style.parse("#6e7781")}
+_QUIET = {dark: Style.parse(manners["dim"]) for dark, manners in MANNERS.items()}
 _CLOSED, _OPEN = "▸", "▾"
 
 
@@ -82,29 +81,19 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         for dark, shade in _CURSOR_LINE.items():
             self.register_theme(TextAreaTheme(f"hap-{dark}", cursor_line_style=Style(bgcolor=shade)))
 
-    # TextArea makes both of these for each document that is loaded; ours take their places.
+    folded: Folded  # what is shown of the document, under TextArea's name `wrapped_document`
 
-    folded: Folded
-    _steps: Steps
-
-    @property
-    def wrapped_document(self) -> WrappedDocument:
-        return self.folded
-
-    @wrapped_document.setter
-    def wrapped_document(self, value: WrappedDocument) -> None:
-        fresh = Folded(value.document, tab_width=value._tab_width)
-        if hasattr(self, "folded"):
-            fresh.adopt(self.folded)
-        self.folded = fresh
-
-    @property
-    def navigator(self) -> DocumentNavigator:
-        return self._steps
-
-    @navigator.setter
-    def navigator(self, value: DocumentNavigator) -> None:
-        self._steps = Steps(self.folded)
+    def _set_document(self, text: str, language: str | None) -> None:
+        """TextArea's hook for a text that is loaded: its rows are the language's lines, and what was folded stays so as far as that goes."""
+        before = getattr(self, "folded", None)
+        self.document = Rows(text)
+        self.wrapped_document = self.folded = Folded(self.document, tab_width=self.indent_width)
+        if before is not None:
+            self.folded.adopt(before)
+        self.navigator = Steps(self.folded)
+        self._build_highlight_map()
+        self.move_cursor((0, 0))
+        self._rewrap_and_refresh_virtual_size()
 
     def on_mount(self) -> None:
         self.recolour()
@@ -117,7 +106,7 @@ class ProgramEditor(TextArea, inherit_bindings=False):
 
     def get_line(self, line_index: int) -> Text:
         """The line with its colours: TextArea's own hook."""
-        text = super().get_line(line_index)
+        text = Text(harmless(self.document.get_line(line_index)), end="", no_wrap=True)
         dark = self.app.current_theme.dark
         styles = _STYLES[dark]
         for start, end, kind in spans(text.plain):
@@ -144,7 +133,7 @@ class ProgramEditor(TextArea, inherit_bindings=False):
         if not marks:
             return "", Style()
         worst = min(marks, key=lambda f: not f.is_error)
-        return f"  {'✗' if worst.is_error else '!'} {worst.message}", WRONG[dark, worst.is_error] + Style(
+        return f"  {'✗' if worst.is_error else '!'} {harmless(worst.message)}", WRONG[dark, worst.is_error] + Style(
             underline=False, italic=True
         )
 
@@ -187,7 +176,7 @@ class ProgramEditor(TextArea, inherit_bindings=False):
     def put(self, text: str) -> None:
         """Replace what differs from a text as one edit that can be undone; the cursor keeps its line."""
         row, column = self.cursor_location
-        before, after = self.document.lines, Document(text).lines
+        before, after = self.document.lines, Rows(text).lines
         head, last, by = changed(before, after)
         if head == last == last + by:
             return

@@ -33,7 +33,6 @@ class Finder(Horizontal):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.start = (0, 0)
-        self.said = ""
 
     def compose(self) -> ComposeResult:
         yield Static("/", markup=False, classes="slash")
@@ -49,7 +48,6 @@ class Finder(Horizontal):
         self.screen.set_focus(box)  # at once: the next key is meant for it
 
     def tell(self, words: str) -> None:
-        self.said = words
         self.query_one(".said", Static).update(words)
 
     def on_input_changed(self, event: Input.Changed) -> None:

@@ -12,6 +12,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from hapdsl.explore.highlight import MANNERS
 from hapdsl.explore.state import Finding, LineCost
 from hapdsl.explore.widgets.editor import WRONG, ProgramEditor
 from hapdsl.lang.amounts import in_seconds
@@ -98,7 +99,7 @@ class CostMargin(Widget):
             return Style.parse("bold #ff9e64" if dark else "bold #b93a00")
         if share >= 0.01:
             return Style.parse("#d7dce3" if dark else "#24292f")
-        return Style.parse("#8b949e" if dark else "#6e7781")
+        return Style.parse(MANNERS[dark]["dim"])
 
 
 class TextPane(Horizontal):

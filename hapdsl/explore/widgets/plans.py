@@ -12,17 +12,13 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from hapdsl.explore.state import BASELINE, PROVEN, SKETCH, SYNTHESISED, TEXT, UNKNOWN, Row, gap_in_words
+from hapdsl.explore.highlight import MANNERS
+from hapdsl.explore.session import BASELINE, SYNTHESISED, Row, gap_in_words
+from hapdsl.explore.state import PROVEN, SKETCH, TEXT, UNKNOWN
 from hapdsl.lang.amounts import in_seconds
 
 MARKS = {PROVEN: "✓", SKETCH: "~", UNKNOWN: "·", TEXT: " "}
-_COLOURS = {
-    "✓": ("#7ee2a8", "#116329"),
-    "~": ("#e5c07b", "#8a5a00"),
-    "·": ("#8b949e", "#6e7781"),
-    " ": ("#8b949e", "#6e7781"),
-    "✗": ("#ff7070", "#c0102a"),
-}
+_LIKE = {"✓": "good", "~": "warning", "·": "dim", " ": "dim", "✗": "error"}
 BAR = 8  # columns of the longest bar
 ONE_LINE = 56  # columns from which a plan takes one line
 
@@ -81,14 +77,13 @@ class PlanList(OptionList):
 
     def _prompt(self, row: Row) -> Text:
         width = max(16, self.size.width - self.gutter.width - 2 * self._left - 1) if self.size.width else 30
-        dark = self.app.current_theme.dark
-        mark = MARKS.get(row.state, "✗")
-        quiet = "#8b949e" if dark else "#6e7781"
+        manners = MANNERS[self.app.current_theme.dark]
+        mark, quiet = MARKS.get(row.state, "✗"), manners["dim"]
         cost = in_seconds(row.seconds) if row.seconds is not None else ""
         manner = f"italic {quiet}" if row.old else "bold"
         about = f"{self._bar(row)}{self._about(row)}"
         text = Text(no_wrap=True, overflow="ellipsis", end="")
-        text.append(f"{mark} ", Style.parse(f"bold {_COLOURS[mark][0 if dark else 1]}"))
+        text.append(f"{mark} ", Style.parse(f"bold {manners[_LIKE[mark]]}"))
         number = f"[{self.marked.index(row.plan.key) + 1}] " if row.plan.key in self.marked else ""
         title = f"{number}{row.plan.title}{' •' if row.dirty else ''}"
         if width >= ONE_LINE:
@@ -118,7 +113,7 @@ class PlanList(OptionList):
     def _about(self, row: Row) -> str:
         plan = row.plan
         if not plan.program:
-            return "what the plans are for"
+            return "what the plans are for" if row is self.rows[0] else "no program"
         kind = {SYNTHESISED: "synthesised", BASELINE: "baseline"}.get(plan.origin, "in this file")
         parts = [plan.doing or gap_in_words(plan.gap), kind, "" if row.fits else "doesn't fit", row.model]
         return " · ".join(p for p in parts if p)

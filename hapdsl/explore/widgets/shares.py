@@ -12,6 +12,8 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
+from hapdsl.explore.describe import signed
+from hapdsl.explore.highlight import MANNERS
 from hapdsl.lang.amounts import in_seconds
 
 Object = dict[str, Any]
@@ -95,7 +97,7 @@ class Shares(Vertical):
 
     def _prices(self, prices: list[Object] | None) -> Text:
         text = Text()
-        quiet = Style.parse("#8b949e" if self.app.current_theme.dark else "#6e7781")
+        quiet = Style.parse(MANNERS[self.app.current_theme.dark]["dim"])
         if prices is None:
             return text.append("looking what a unit is worth…", quiet)
         names = self.table["devices"] if self.table is not None else []
@@ -105,9 +107,9 @@ class Shares(Vertical):
             more = (
                 "nobody to take it from"
                 if p["more_s"] is None
-                else f"{_signed(p['more_s'])} from {names[p['more_from']]}"
+                else f"{signed(p['more_s'])} from {names[p['more_from']]}"
             )
-            less = "nobody to give it to" if p["less_s"] is None else f"{_signed(p['less_s'])} to {names[p['less_to']]}"
+            less = "nobody to give it to" if p["less_s"] is None else f"{signed(p['less_s'])} to {names[p['less_to']]}"
             text.append(f"  {p['class']} on {who}: ", quiet)
             text.append(f"one more {more}; one less {less}\n")
         return text
@@ -132,11 +134,7 @@ class Shares(Vertical):
         self.post_message(self.Optimised())
 
     def on_key(self, event: Any) -> None:
-        if event.character is not None and event.character.isdigit() and self.cell is not None:
+        if event.character is not None and event.character.isdecimal() and self.cell is not None:
             event.stop()
             event.prevent_default()
             self.post_message(self.Typed(*self.cell, event.character))
-
-
-def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{in_seconds(abs(seconds))}"

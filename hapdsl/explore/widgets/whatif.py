@@ -15,6 +15,7 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
 
+from hapdsl.explore.highlight import MANNERS
 from hapdsl.explore.widgets.compare import letter
 from hapdsl.lang.amounts import in_seconds
 
@@ -51,6 +52,7 @@ class WhatIf(VerticalScroll, can_focus=True):
         self.chosen = 0
         self.answer: Object = {}
         self.titles: Sequence[str] = ()
+        self.words = ""  # while there is no answer
         self.plain = ""
 
     def compose(self) -> ComposeResult:
@@ -70,14 +72,14 @@ class WhatIf(VerticalScroll, can_focus=True):
         return {name: factor_of(p) for name, p in self.positions.items() if p}
 
     def show(self, answer: Object, titles: Sequence[str], words: str) -> None:
-        self.answer, self.titles = answer, titles
+        self.answer, self.titles, self.words = answer, titles, words
         text = Text(words) if not self.sliders else self._text()
         self.plain = text.plain
         self.query_one(Static).update(text)
 
     def _text(self) -> Text:
         dark = self.app.current_theme.dark
-        quiet = Style.parse("#8b949e" if dark else "#6e7781")
+        quiet = Style.parse(MANNERS[dark]["dim"])
         colours = COLOURS if dark else PAPER
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append("up, down choose; left, right move; 0 resets\n\n", quiet)
@@ -135,18 +137,18 @@ class WhatIf(VerticalScroll, can_focus=True):
         at = max(-STEPS, min(STEPS, at))
         if at != self.positions.get(name, 0):
             self.positions[name] = at
-            self.show(self.answer, self.titles, "")
+            self.show(self.answer, self.titles, self.words)
             self.post_message(self.Moved())
 
     def action_choose(self, step: int) -> None:
         if self.sliders:
             self.chosen = (self.chosen + step) % len(self.sliders)
-            self.show(self.answer, self.titles, "")
+            self.show(self.answer, self.titles, self.words)
             self.post_message(self.Moved())
 
     def action_reset(self) -> None:
         self.positions.clear()
-        self.show(self.answer, self.titles, "")
+        self.show(self.answer, self.titles, self.words)
         self.post_message(self.Moved())
 
     def on_click(self, event: events.Click) -> None:

@@ -13,19 +13,15 @@ from textual.css.styles import RulesMap
 from textual.widgets import Static
 
 from hapdsl.explore.describe import Piece
-
-_MANNERS = {
-    True: {"error": "bold #ff7070", "warning": "bold #e5c07b", "good": "#7ee2a8", "strong": "bold", "dim": "#8b949e"},
-    False: {"error": "bold #c0102a", "warning": "bold #8a5a00", "good": "#116329", "strong": "bold", "dim": "#6e7781"},
-}
+from hapdsl.explore.highlight import MANNERS, harmless
 
 
 def styled(pieces: Sequence[Piece], dark: bool) -> Text:
     """The pieces as one text, without blank lines at either end."""
-    manners = _MANNERS[dark]
+    manners = MANNERS[dark]
     text = Text(overflow="fold")
     for words, manner in pieces:
-        text.append(words, Style.parse(manners[manner]) if manner in manners else None)
+        text.append(harmless(words), Style.parse(manners[manner]) if manner in manners else None)
     text.rstrip()
     while text.plain.startswith("\n"):
         text = text[1:]
