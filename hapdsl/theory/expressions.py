@@ -83,6 +83,11 @@ def _binary(op: str, left: Any, right: Any, where: nodes.Node) -> Any:
     raise error("HAP202", f"unknown operator '{op}'", where.span)
 
 
+def is_whole(value: Any) -> bool:
+    """Is it a whole number? True and false, which Python takes for 1 and 0, are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def names_in(expr: nodes.Expr) -> set[str]:
     """All names that `expr` reads."""
     match expr:

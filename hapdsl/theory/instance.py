@@ -34,8 +34,8 @@ class Given:
 class Instance:
     """`operands[k][d]` and `results[k][d]` are the indices of a dim; `extents` their lengths in elements.
 
-    `stars` maps a star to the indices it stands for; `sums` and `wholes` have stars resolved;
-    `linear` lists groups of operand positions.
+    `stars` maps a star to the indices it stands for, `copies` an index that each operand of a variadic one has for itself to theirs;
+    `sums` and `wholes` have both resolved; `linear` lists groups of operand positions.
     """
 
     decl: OpDecl
@@ -50,6 +50,7 @@ class Instance:
     sums: frozenset[str]
     wholes: frozenset[str]
     linear: tuple[tuple[int, ...], ...]
+    copies: Mapping[str, tuple[str, ...]]
 
     def flops(self, lengths: Mapping[str, Any]) -> Any:
         """Floating-point operations where index `i` has local length `lengths[i]` (numbers or arrays over devices)."""
@@ -79,13 +80,15 @@ class Instance:
         return [math.prod((names[name] for name in dim.names), start=1) for dim in self.decl.tiled]
 
     def _counted(self, lengths: Mapping[str, Any]) -> dict[str, Any]:
-        """What counts may name: attributes, lengths of indices, and those of stars as products."""
+        """What counts may name: attributes, lengths of indices, those of stars as products and of joined operands as sums."""
         names = {**self.attributes, **lengths}
         for star, members in self.stars.items():
             product: Any = 1
             for member in members:
                 product = product * lengths[member]
             names[star] = product
+        for index, members in self.copies.items():
+            names[index] = sum(lengths[member] for member in members)
         return names
 
     @cached_property

@@ -9,13 +9,14 @@ from typing import Any, NoReturn
 
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
+from hapdsl.lang.inline import commas
 from hapdsl.lang.nodes import Span
 from hapdsl.theory import notation
 from hapdsl.theory.dtypes import FLOATS
-from hapdsl.theory.expressions import evaluate
+from hapdsl.theory.expressions import evaluate, is_whole
 from hapdsl.theory.instance import Dim, Given, Instance
 from hapdsl.theory.ops import OpDecl
-from hapdsl.theory.patterns import around, deal, is_star, written
+from hapdsl.theory.patterns import deal, is_star
 from hapdsl.theory.precision import check_operands, result_dtype
 
 
@@ -77,6 +78,7 @@ class _Builder:
             result_dtypes=tuple(self.dtype(r.name) for r in self.decl.results),
             extents=dict(self.extents),
             stars=dict(self.stars),
+            copies={index: tuple(names) for index, names in self.copies.items()},
             sums=frozenset(self.resolve(sums)),
             wholes=frozenset(self.resolve(wholes)),
             linear=self.linear_groups(),
@@ -98,8 +100,7 @@ class _Builder:
         rank = len(given.shape)
         plain = sum(1 for i in operand.dims if not i.star)
         if rank < plain or (rank > plain and not any(i.star for i in operand.dims)):
-            wanted = ", ".join(written(i) for i in operand.dims)
-            self.fail("HAP301", f"operand '{operand.name}' has {rank} dims, expected [{wanted}]")
+            self.fail("HAP301", f"operand '{operand.name}' has {rank} dims, expected [{commas(operand.dims)}]")
         seats = self.seats(operand.dims, rank)
         dims: list[Dim | None] = [None] * rank
         for index, positions in seats.items():
@@ -111,15 +112,11 @@ class _Builder:
             for name, position in zip(names, positions, strict=True):
                 dims[position] = (name,)
         free = [d for d in range(rank) if dims[d] is None]
-        rest = [i for i in operand.dims if i.names[0] not in seats]
-        stars = sum(i.star for i in rest)
-        if len(free) < len(rest) - stars or (len(free) > len(rest) and not stars):
-            self.fail(
-                "HAP307",
-                f"{rank - len(free)} of the {rank} dims of '{operand.name}' are listed, {len(rest) - stars} are left for others",
-            )
-        for place, positions in deal(rest, free, around(operand.dims, seats)).items():
-            entry = rest[place]
+        dealt = deal(operand.dims, seats, free)
+        if dealt is None:
+            others = sum(not i.star and i.names[0] not in seats for i in operand.dims)
+            self.fail("HAP307", f"{rank - len(free)} of the {rank} dims of '{operand.name}' are listed, {others} are left for others")  # fmt: skip
+        for entry, positions in dealt:
             if entry.star:
                 for name, position in zip(
                     self.star(entry.names[0], len(positions), operand.name), positions, strict=True
@@ -135,8 +132,8 @@ class _Builder:
         for index, expr in self.decl.at.items():
             if any(i.names[0] == index for i in dims):
                 value = evaluate(expr, self.attributes)
-                positions = [value] if isinstance(value, int) else value
-                if not isinstance(positions, list) or not all(isinstance(p, int) for p in positions):
+                positions = value if isinstance(value, list) else [value]
+                if not all(map(is_whole, positions)):
                     self.fail("HAP307", f"dims must be whole numbers, not {value!r}")
                 if any(not -rank <= p < rank for p in positions):
                     self.fail("HAP307", f"there is no dim {value} in a tensor of {rank} dims")
@@ -145,6 +142,9 @@ class _Builder:
                     self.fail("HAP307", f"dim listed twice in {value}")
                 if len(positions) != 1 and not is_star(dims, index):
                     self.fail("HAP307", f"exactly one dim is needed here, not {value}")
+        taken = [p for positions in found.values() for p in positions]
+        if len(set(taken)) < len(taken):
+            self.fail("HAP307", f"{', '.join(found)} can't take one dim together")
         return found
 
     def star(self, name: str, count: int, where: str) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ class _Builder:
 
     def named(self, index: str, copy: int | None) -> str:
         """An index of a variadic operand that no output has is its own in each copy."""
-        if copy is None or any(index in i.names for r in self.decl.results for i in r.dims):
+        if copy is None or index.isdigit() or any(index in i.names for r in self.decl.results for i in r.dims):
             return index
         name = f"{index}.{copy}"
         self.copies.setdefault(index, []).append(name)
@@ -236,12 +236,12 @@ class _Builder:
 
     def within(self, value: Any, low: Any, high: Any) -> Any:
         """A function of `size` statements: `value`, which must be a whole number from low to high."""
-        if not isinstance(value, int) or not low <= value <= high:
+        if not is_whole(value) or not low <= value <= high:
             self.fail("HAP306", f"{value!r} is no whole number from {low} to {high}")
         return value
 
     def set_size(self, index: str, extent: Any) -> None:
-        if not isinstance(extent, int) or isinstance(extent, bool) or extent < 1:
+        if not is_whole(extent) or extent < 1:
             self.fail("HAP306", f"index {index} would have extent {extent!r}", "extents are whole numbers from 1")
         known = self.extents.setdefault(index, extent)
         if known != extent:
@@ -272,7 +272,7 @@ class _Builder:
 
     def permuted(self, dims: list[Dim], perm: Any) -> list[Dim]:
         n = len(dims)
-        fits = isinstance(perm, list) and all(isinstance(p, int) and -n <= p < n for p in perm)
+        fits = isinstance(perm, list) and all(is_whole(p) and -n <= p < n for p in perm)
         if not fits or sorted(p % n for p in perm) != list(range(n)):
             self.fail("HAP307", f"{perm!r} is no permutation of {n} dims")
         return [dims[p % n] for p in perm]

@@ -31,7 +31,7 @@ def standard() -> dict[str, OpDecl]:
 
 
 def declare_all(ops: Iterable[nodes.Op]) -> dict[str, OpDecl]:
-    """Declarations by name. Raises HapError with all that is wrong with them (HAP310 to HAP319)."""
+    """Declarations by name. Raises HapError with all that is wrong with them (HAP308, HAP310 to HAP319)."""
     report = Report()
     found: dict[str, OpDecl] = {}
     for op in ops:

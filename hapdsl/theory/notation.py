@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import Span
+from hapdsl.theory.expressions import is_whole
 
 if TYPE_CHECKING:
     from hapdsl.theory.instance import Dim, Given, Instance
@@ -75,7 +76,8 @@ def _check(
     name: str, spec: str, operands: tuple[Dims, ...], results: tuple[Dims, ...], given: Sequence[Given], span: Span
 ) -> None:
     names = [i for dims in (*operands, *results) for dim in dims for i in dim]
-    bad = next((i for i in names if not (i.isidentifier() or i.isdigit()) or i.startswith("_")), None)
+    numbers = [i for i in names if i.isascii() and i.isdigit()]
+    bad = next((i for i in names if not (i.isidentifier() or i in numbers) or i.startswith("_")), None)
     if bad is not None:
         raise error("HAP308", f"{name}: '{bad}' in \"{spec}\" is no index", span)
     if len(operands) != len(given):
@@ -112,9 +114,8 @@ def _reshape(shape: tuple[int, ...], target: list[Any], span: Span) -> Read:
     index of 4. What is left has names that start with `_` and stays whole.
     """
     total = math.prod(shape)
-    known = math.prod(t for t in target if isinstance(t, int) and t != -1)
-    holes = sum(1 for t in target if t == -1)
-    fits = all(isinstance(t, int) and (t > 0 or t == -1) for t in target) and holes < 2
+    fits = all(is_whole(t) and (t > 0 or t == -1) for t in target) and (holes := target.count(-1)) < 2
+    known = math.prod(t for t in target if t != -1) if fits else 0
     if not fits or (total % known if holes else total != known):
         raise error("HAP304", f"reshape: {list(shape)} has {total} elements, which don't fit {target}", span)
     wanted = tuple(total // known if t == -1 else t for t in target)
@@ -166,8 +167,9 @@ def gradient(instance: Instance, position: int) -> tuple[str, list[int], dict[st
     terms = [t.strip() for t in left.split(",")]
     others = [k for k in range(len(terms)) if k != position]
     joined = ",".join([right.strip(), *(terms[k] for k in others)])
-    if instance.decl.name == "einsum":
-        return "einsum", others, {"spec": f"{joined}->{terms[position]}"}
-    merged = [dim for dims in instance.results for dim in dims if len(dim) > 1]
-    minor = {i: instance.extents[i] for dim in merged for i in dim[1:] if not i.isdigit()}
-    return instance.decl.name, others, {"spec": f"{joined} -> {terms[position]}", **minor}
+    arrow = "->" if instance.decl.name == "einsum" else " -> "
+    # Of a merged dim's parts that no other operand shows, all but the first have to be given.
+    fixed = {dim[0] for k in others for dim in instance.operands[k] if len(dim) == 1}
+    parts = [[i for i in dim if i not in fixed] for dims in instance.results for dim in dims]
+    given = {i: instance.extents[i] for unknown in parts for i in unknown[1:] if not i.isdigit()}
+    return instance.decl.name, others, {"spec": f"{joined}{arrow}{terms[position]}", **given}

@@ -9,6 +9,7 @@ from hapdsl.lang.diagnostics import Report
 from hapdsl.lang.nodes import Span
 from hapdsl.theory.dtypes import DTYPE_BYTES, KINDS
 from hapdsl.theory.expressions import names_in
+from hapdsl.theory.patterns import free_stars, parting
 
 # What lines of programs call besides operators: an operator of such a name couldn't be told from it.
 RESERVED = frozenset(
@@ -75,7 +76,7 @@ def attributes_of(op: nodes.Op) -> dict[str, nodes.Expr | None]:
 
 
 def declare(op: nodes.Op, report: Report) -> OpDecl:
-    """Read an `op` block; what is wrong with it goes to `report` (codes HAP310 to HAP319)."""
+    """Read an `op` block; what is wrong with it goes to `report` (codes HAP308, HAP310 to HAP319)."""
     decl = OpDecl(
         name=op.name,
         operands=op.operands,
@@ -156,14 +157,14 @@ def _check(op: nodes.Op, decl: OpDecl, report: Report) -> None:
     for name in sorted(set(operand_names) & indices):
         report.add("HAP311", f"'{name}' is an operand and an index of '{op.name}'", op.span, "rename one of them")
     for operand in decl.operands:
-        stars = [i for i in operand.dims if i.star and i.names[0] not in decl.at]
-        seats = [i for i in operand.dims if i.names[0] in decl.at]
-        if len(stars) > 1 and not seats:
-            report.add("HAP312", f"'{operand.name}' has two stars, so its dims can't be told apart", operand.span, "place one with an `at` statement")  # fmt: skip
+        if len(free_stars(operand.dims, decl.at)) > 1 and parting(operand.dims, decl.at) is None:
+            report.add("HAP312", f"'{operand.name}' has two stars, so its dims can't be told apart", operand.span, "place one, or what stands between them, with an `at` statement")  # fmt: skip
     for result in decl.results:
         for name in index_names(result.dims):
             if name not in in_operands and name not in decl.sizes and not decl.notation:
                 report.add("HAP313", f"nothing gives index '{name}' of '{result.name}' an extent", result.span, f"add `size {name} = …`")  # fmt: skip
+    if decl.notation and (len(decl.operands) != 1 or decl.operands[0].optional or len(decl.results) != 1):
+        report.add("HAP308", f"'{op.name}' takes its index notation from an attribute, but not one operand to one output", op.span, "declare it as rearrange(x[], attr spec) -> y[] is, or as einsum(*x[], attr spec) -> y[]")  # fmt: skip
     for statement in op.body:
         _check_statement(statement, op, decl, indices, report)
 
@@ -205,7 +206,8 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
                 known(set(rule.targets), results, "output")
                 known(names_in(rule.value), operands | attributes, "operand or attribute")
         case nodes.At(index=index, value=value):
-            known({index}, indices, "index")
+            patterns = [*(o.dims for o in decl.operands), *(r.dims for r in decl.results)]
+            known({index}, {i.names[0] for dims in patterns for i in dims if len(i.names) == 1}, "dim by itself")
             known(names_in(value), attributes, "attribute")
         case nodes.Order(output=output, value=value):
             known({output}, results, "output")

@@ -22,7 +22,7 @@ from hapdsl.lang.files import write_file
 from hapdsl.lang.inline import inline
 from hapdsl.lang.print import to_text
 from hapdsl.theory.library import blocks, standard
-from hapdsl.theory.ops import OpDecl, declare
+from hapdsl.theory.ops import OpDecl, declare, index_names
 
 GROUPS = {
     "linear": "Products",
@@ -95,7 +95,7 @@ def _of_notation(decl: OpDecl) -> list[Row]:
 
 
 def _indices(decl: OpDecl) -> list[str]:
-    return list(dict.fromkeys(name for dims in _all_dims(decl) for i in dims for name in i.names if not name.isdigit()))
+    return list(dict.fromkeys(name for dims in _all_dims(decl) for name in index_names(dims)))
 
 
 def _all_dims(decl: OpDecl) -> list[tuple[nodes.Index, ...]]:

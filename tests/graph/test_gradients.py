@@ -117,6 +117,8 @@ CASES: dict[str, list[Case]] = {
         case('einsum("ab,bc,cd->da", a, b, c)', lambda a, b, c: (a @ b @ c).T, a=(2, 3), b=(3, 4), c=(4, 5)),
         case('einsum("ab,cb->ac", a, a)', lambda a: a @ a.T, a=(3, 4)),
         case('einsum("row k, k col -> row col", a, b)', lambda a, b: a @ b, a=(3, 4), b=(4, 5)),
+        case('einsum("b h e -> b (h e)", a)', lambda a: a.flatten(1), a=(2, 3, 4)),
+        case('einsum("b h e, h -> b (h e)", a, c)', lambda a, c: (a * c[:, None]).flatten(1), a=(2, 3, 4), c=(3,)),
     ],
     "add": [
         case("add(a, b)", lambda a, b: a + b, a=SQUARE, b=SQUARE),

@@ -13,7 +13,7 @@ from hapdsl.lang.parse import parse
 from hapdsl.theory.expressions import evaluate
 from hapdsl.theory.library import declare_all, standard
 from hapdsl.theory.ops import declare
-from tests.theory.helpers import call
+from tests.theory.helpers import call, declared
 
 # What an MLP, a CNN, and a transformer's encoder and decoder are made of.
 WANTED = """
@@ -54,7 +54,14 @@ WRONG: list[tuple[str, tuple[int, int], str]] = [
     ("HAP310", (1, 1), "op f(x[i]) -> x[i] { flops i }"),
     ("HAP310", (1, 1), "op f(x[i], attr x = 1) -> y[i] { flops i }"),
     ("HAP311", (1, 1), "op f(x[i], i[j]) -> y[i, j] { flops j }"),
+    ("HAP308", (1, 1), "op f(attr spec) -> y[] { notation spec }"),
+    ("HAP308", (1, 1), "op f(a[], b[], attr spec) -> y[] { notation spec }"),
+    ("HAP308", (1, 1), "op f(a[]?, attr spec) -> y[] { notation spec }"),
+    ("HAP308", (1, 1), "op f(a[], attr spec) -> y[], z[] { notation spec }"),
     ("HAP312", (1, 6), "op f(x[*i, *j]) -> y[*i] { sum j }"),
+    ("HAP312", (1, 6), "op f(x[*a, k, *b, s], attr d) -> y[*a, k, *b] { at s = d }"),
+    ("HAP312", (1, 6), "op f(x[*a, s, *b, *c], attr d) -> y[*a, *b, *c] { at s = d }"),
+    ("HAP312", (1, 6), "op f(x[*a, *k, *b], attr d) -> y[*a, *b] { at k = d; sum k }"),
     ("HAP313", (1, 15), "op f(x[i]) -> y[i, k] { flops i }"),
     ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    sum k\n}"),
     ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    whole k\n}"),
@@ -64,11 +71,18 @@ WRONG: list[tuple[str, tuple[int, int], str]] = [
     ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    grad x = z.grad\n}"),
     ("HAP314", (2, 5), "op f(x[i]) -> y[j] {\n    size j = 2 * k\n}"),
     ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    at k = 1\n}"),
+    ("HAP314", (2, 5), "op f(x[(h e)], attr d) -> y[e] {\n    at h = d\n}"),
     ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    order z = 1\n}"),
+    ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    reads z = i\n}"),
+    ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    tiled k\n}"),
+    ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    training z = x\n}"),
+    ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    evaluation y = z\n}"),
+    ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    without p : y = x\n}"),
     ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    notation spec\n}"),
     ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    dtype z = f32\n}"),
     ("HAP314", (2, 5), "op f(x[i]) -> y[i] {\n    dtype y = f31\n}"),
     ("HAP315", (2, 5), "op f(x[i]) -> y[i] {\n    sum i\n}"),
+    ("HAP318", (1, 1), "op all_reduce(x[i]) -> y[i] { flops i }"),
 ]
 
 
@@ -149,6 +163,7 @@ MISFITS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("HAP304", "reshape", ((4, 6),), {"shape": [-1, -1]}),
     ("HAP304", "reshape", ((4, 6),), {"shape": [0, 24]}),
     ("HAP304", "reshape", ((4, 6),), {"shape": [2.5, -1]}),
+    ("HAP304", "reshape", ((4, 6),), {"shape": [True, 24]}),
     ("HAP304", "attention", ((2, 5, 6, 8), (2, 2, 6, 8), (2, 2, 6, 8)), {}),
     ("HAP304", "rotary", ((2, 6, 7),), {}),
     ("HAP305", "add", ((4,), ((4,), "f64")), {}),
@@ -161,6 +176,7 @@ MISFITS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("HAP306", "slice", ((10,),), {"start": 5, "stop": 11}),
     ("HAP306", "slice", ((10,),), {"start": -3, "stop": 2}),
     ("HAP306", "slice", ((10,),), {"start": 0.5, "stop": 2}),
+    ("HAP306", "slice", ((10,),), {"start": True, "stop": 2}),
     ("HAP306", "unslice", ((3,),), {"start": 8, "size": 10}),
     ("HAP306", "adaptive_avg_pool2d", ((4, 3, 8, 8),), {"size": 0}),
     ("HAP306", "embedding_grad", (((4,), "i64"), (4, 8)), {"rows": 0}),
@@ -171,6 +187,7 @@ MISFITS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("HAP307", "sum", ((4, 6),), {"dims": 2}),
     ("HAP307", "sum", ((4, 6),), {"dims": [0, -2]}),
     ("HAP307", "sum", ((4, 6),), {"dims": "all"}),
+    ("HAP307", "sum", ((4, 6),), {"dims": True}),
     ("HAP307", "mean", ((4, 6),), {"dims": [0.5]}),
     ("HAP307", "concat", ((4, 3), (4, 3)), {"dim": [0, 1]}),
     ("HAP307", "concat", ((4, 3), (4, 3)), {"dim": 2}),
@@ -187,6 +204,7 @@ MISFITS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("HAP308", "einsum", ((4, 5),), {"spec": "ab->aa"}),
     ("HAP308", "einsum", ((4, 5), (5,)), {"spec": "ab,b->b"}),
     ("HAP308", "einsum", ((4, 5),), {"spec": "a?->?a"}),
+    ("HAP308", "einsum", ((4, 2),), {"spec": "a²->a²"}),
     ("HAP308", "rearrange", ((4, 5),), {"spec": "a (b -> a b"}),
     ("HAP308", "rearrange", ((4, 5),), {"spec": "a b -> a"}),
     ("HAP308", "rearrange", ((4, 5),), {"spec": "a b -> b a", "c": 2}),
@@ -203,6 +221,23 @@ def test_calls_that_do_not_fit(code: str, op: str, shapes: tuple[Any, ...], attr
         call(op, *shapes, **attributes)
     assert [d.code for d in stop.value.diagnostics] == [code]
     assert op in stop.value.diagnostics[0].message
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "shapes", "attributes"),
+    [
+        ("HAP302", "op f(*x[c, 3]) -> y[t] { size t = c }", ((4, 3), (4, 5)), {}),
+        ("HAP307", "op f(x[n, *a, s, *b], attr d) -> y[n, *a, *b] { at s = d; sum s }", ((4, 5, 6),), {"d": 0}),
+        ("HAP307", "op f(x[*i, s, t], attr d, attr e) -> y[*i] { at s = d; at t = e; sum s, t }", ((4, 5, 6),), {"d": 1, "e": -2}),
+        ("HAP307", "op f(x[*i], attr d) -> y[*i, s, t] { at s = d; at t = d; size s = 2; size t = 3 }", ((4,),), {"d": 0}),
+    ],
+)  # fmt: skip
+def test_calls_that_do_not_fit_a_declaration(
+    code: str, text: str, shapes: tuple[Any, ...], attributes: dict[str, Any]
+) -> None:
+    with pytest.raises(HapError) as stop:
+        call(declared(text), *shapes, **attributes)
+    assert [d.code for d in stop.value.diagnostics] == [code]
 
 
 def arithmetic(text: str, **names: Any) -> Any:

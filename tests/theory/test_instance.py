@@ -141,6 +141,22 @@ def test_two_stars_around_a_joined_dim() -> None:
     assert made.extents[made.results[0][2][0]] == 10
 
 
+def test_two_stars_around_a_dim_beside_others() -> None:
+    """What stands on a seat's side of the pattern stays on that side of it."""
+    between = declared("op f(x[n, *a, s, *b, m], attr dim) -> y[n, *a, *b, m] { at s = dim; sum s }")
+    made = call(between, (2, 3, 4, 5, 6), dim=2)
+    assert [dim[0] for dim in made.operands[0]] == ["n", "a.0", "s", "b.0", "m"]
+    assert made.result_shapes == ((2, 3, 5, 6),)
+    assert call(between, (2, 4, 5, 6, 7), dim=-4).result_shapes == ((2, 5, 6, 7),)
+
+
+def test_counts_of_joined_operands_add_up() -> None:
+    join = declared("op join(*x[*a, c]) -> y[*a, t] { whole c, t; size t = c; flops a * c; reads x = a * c }")
+    made = call(join, (4, 5), (4, 3))
+    assert made.result_shapes == ((4, 8),)
+    assert made.flops({}) == 4 * (5 + 3) and made.flops({"a.0": 1}) == 8
+
+
 def test_optional_operand() -> None:
     assert len(call("cross_entropy", (4, 10), ((4,), I64)).given) == 2
     counted = call("cross_entropy", (4, 10), ((4,), I64), ())

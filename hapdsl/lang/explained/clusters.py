@@ -30,7 +30,8 @@ CLUSTERS: dict[str, Explanation] = {
     ),
     "HAP405": Explanation(
         "an unknown setting",
-        "Devices have compute, memory, bandwidth, launch and efficiency; links have bandwidth, latency and switch, an uplink its bandwidth; a table of speeds has dtypes.",
+        "Devices have compute, memory, bandwidth, launch, efficiency, tile and interference; links have bandwidth, latency and switch, an uplink its "
+        "bandwidth; a table of speeds has dtypes, one of interference compute and message.",
     ),
     "HAP406": Explanation("a setting given twice", "Of two values one would be ignored, so keep the one you mean."),
     "HAP407": Explanation(

@@ -54,7 +54,8 @@ THEORY: dict[str, Explanation] = {
     "HAP308": Explanation(
         "a notation that doesn't fit",
         'einsum and rearrange read a text such as "bsd,dhe->bhse": one term for each operand, an index for each dim, each '
-        "index of the output once and in an operand; an index in one operand alone has to stand in the output.",
+        "index of the output once and in an operand; an index in one operand alone has to stand in the output. An operator that says "
+        "`notation` has one operand (`x[]`, or `*x[]` for several) and one output.",
         'y = einsum("ij,jk", a, b)',
         'y = einsum("ij,jk->ik", a, b)',
     ),
@@ -114,7 +115,8 @@ THEORY: dict[str, Explanation] = {
     ),
     "HAP319": Explanation(
         "nothing fits in the place of an operator",
-        "`training y = …` and `evaluation y = …` say what stands for an output of an operator in graphs of that kind: an operand, or a call, of the output's shape. "
+        "`training y = …` and `evaluation y = …` say what stands for an output of an operator in graphs of that kind, `without p : y = …` where its "
+        "attribute p is 0: an operand, or a call, of the output's shape. "
         "An operator with one of them says so for each of its outputs.",
         "evaluation y = scale",
         "evaluation y = x",
