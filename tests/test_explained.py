@@ -144,6 +144,7 @@ PLACES: dict[str, str] = {
     "HAP206": MLP + HERE,
     "HAP207": HERE + "\n" + cluster() + "program p for mlp on lab {\n    ...\n}\n",
     "HAP208": f"model m(batch = 8) {{\n    input x : f32[batch, 6]\n    input label : i64[batch]\n    param w : f32[6, 4]\n    {HERE}\n    train loss with sgd()\n}}\n",
+    "HAP209": f"def f(x) {{\n    {HERE}\n}}\n" + model("y = f(x)"),
     "HAP210": f"model m(batch = 8, d = 6) {{\n    {HERE}\n    y = relu(x)\n    output y\n}}\n",
     "HAP211": f"model m(batch = 8, d = 6) {{\n    {HERE}\n    y = relu(x)\n    output y\n}}\n",
     "HAP212": model(),

@@ -60,7 +60,9 @@ MODELS: dict[str, Explanation] = {
     ),
     "HAP209": Explanation(
         "a statement that can't stand here",
-        "The text parses, but this kind of statement means nothing at this place.",
+        "The text parses, but this kind of statement means nothing at this place: a `def` returns at its end, not from within a `repeat`.",
+        "repeat turn in 2 {\n    x = relu(x)\n    return x\n}",
+        "repeat turn in 2 {\n    x = relu(x)\n}\nreturn x",
     ),
     "HAP210": Explanation(
         "an unknown dtype",
