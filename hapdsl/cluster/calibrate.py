@@ -15,7 +15,7 @@ import numpy as np
 from hapdsl.cluster.describe import table_lines
 from hapdsl.cluster.fit import monotone
 from hapdsl.cluster.hardware import Cluster, Curve, OpCurve, lookup
-from hapdsl.cluster.settings import known, read_device
+from hapdsl.cluster.settings import read_device
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Report
 from hapdsl.lang.nodes import Quantity
@@ -114,8 +114,8 @@ def _factor(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def _scaled(curve: OpCurve, factor: float) -> OpCurve:
-    points = tuple((size, seconds * factor) for size, seconds in curve.curve.points)
-    return OpCurve(Curve(points), curve.bytes, _scaled(curve.other, factor) if curve.other is not None else None)
+    other = _scaled(curve.other, factor) if curve.other is not None else None
+    return OpCurve(curve.curve.scaled(factor), curve.bytes, other)
 
 
 def _own(calls: Sequence[Ran], launch: float) -> OpCurve:
@@ -142,7 +142,7 @@ def _risen(device: nodes.Device, speeds: dict[str, float], bandwidth: float) -> 
     drop = {"compute": old.flops["f32"] / compute["f32"], "memory": old.bandwidth / best}
     efficiency = {"compute": 1.0, "memory": 1.0, **old.efficiency}
     scaled = {name: part * drop.get(name, min(drop.values())) for name, part in efficiency.items()}
-    given = known(device.settings, (s.name for s in device.settings), device.name, Report())
+    given = {s.name: s for s in device.settings}
     given["compute"] = nodes.Setting(
         "compute", tuple(nodes.Setting(d, Quantity(_digits(s / 1e9), "GFLOP/s")) for d, s in compute.items())
     )

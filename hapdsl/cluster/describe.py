@@ -17,7 +17,7 @@ import numpy as np
 from hapdsl.cluster import machine
 from hapdsl.cluster.fit import monotone, tile
 from hapdsl.cluster.hardware import in_whole_tiles, lookup
-from hapdsl.cluster.seen import MoveSample, OpSample, Seen
+from hapdsl.cluster.seen import LinkSample, MoveSample, OpSample, Seen
 from hapdsl.graph.program import METHODS
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
@@ -95,7 +95,8 @@ def _devices(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
             dtype = table.partition(".")[2] or "f32"
             flops = max(s.flops / min(s.seconds[d] for d in members) for s in samples)
             best = max(best, *(s.moved / min(s.seconds[d] for d in members) for s in samples))
-            speeds[dtype] = max(speeds.get(dtype, 0.0), flops)
+            if flops > 0:  # a transposition says nothing of how fast a device computes
+                speeds[dtype] = max(speeds.get(dtype, 0.0), flops)
             if any(s.by_flop for s in samples) and dtype == "f32":
                 reached.append(flops)
         speeds.setdefault("f32", machine.CORE_FLOPS)
@@ -173,7 +174,8 @@ def _hosts(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
         yield f"    network {listed} over {_link(fastest, max(latencies, default=machine.LOOPBACK.latency))}"
 
 
-def _small(seen: Seen) -> list:
+def _small(seen: Seen) -> list[LinkSample]:
+    """What the smallest message took: a latency, as good as it gets."""
     least = min((s.size for s in seen.links), default=0)
     return [s for s in seen.links if s.size == least]
 
@@ -245,7 +247,7 @@ def _collectives(seen: Seen) -> Iterator[str]:
 
 
 def table_lines(what: str, points: Sequence[tuple[float, float]], by_flop: bool) -> Iterator[str]:
-    """The statement of a table; none where two points are missing."""
+    """The statement of a table; none of fewer than two points."""
     if len(points) > 1:
         listed = ", ".join(
             f"{_flop(size) if by_flop else _bytes(size)} = {_seconds(seconds)}" for size, seconds in points

@@ -23,10 +23,10 @@ class Fewer:
 
 
 def fewer(block: nodes.Cluster, cluster: Cluster) -> Iterator[Fewer]:
-    """Smaller clusters that a program may rather run on, largest first. `cluster` is what `block` declares."""
-    speeds = {d.kind: d.speed("f32") for d in cluster.devices}
+    """Smaller clusters that a program may rather run on, largest first. `cluster` is what `block` declares, with all its devices in it."""
     if cluster.virtual:  # its nodes stay equally large
         return
+    speeds = {d.kind: d.speed("f32") for d in cluster.devices}
     counts = {k: sum(d.kind == k for d in cluster.devices) for k in speeds}
     ranked = sorted(speeds, key=lambda k: -speeds[k])
     for keep in range(len(ranked) - 1, 0, -1):
@@ -51,7 +51,7 @@ def reduced(
     body: list[nodes.Statement] = []
     for statement in block.body:
         match statement:
-            case nodes.Device() if _used(statement.name, kinds, block):
+            case nodes.Device() if statement.name in kinds:
                 body.append(statement)
             case nodes.Measured(device=kind) if kind in kinds:
                 body.append(statement)
@@ -86,15 +86,3 @@ def _alone(block: nodes.Cluster, name: str, kind: str) -> nodes.Cluster:
 
 def _hosts(block: nodes.Cluster) -> list[nodes.HostNode]:
     return [s for s in block.body if isinstance(s, nodes.HostNode)]
-
-
-def _used(name: str, kinds: Collection[str], block: nodes.Cluster) -> bool:
-    """Is a device of one of the kinds, or what one of them is made from?"""
-    bases = {s.name: s.base for s in block.body if isinstance(s, nodes.Device)}
-    for kind in kinds:
-        each: str | None = kind
-        while each is not None:
-            if each == name:
-                return True
-            each = bases.get(each)
-    return False

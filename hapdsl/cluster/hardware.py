@@ -90,7 +90,7 @@ def in_whole_tiles(flops: ArrayLike, lengths: Iterable[ArrayLike], tiles: ArrayL
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Measured seconds at some sizes in bytes, both ascending: straight lines between the points and beyond the last.
+    """Measured seconds at some sizes (bytes, or FLOP of an operator), both ascending: straight lines between the points and beyond the last.
 
     Below the first point the first line goes on, but never under zero. Of a collective that was measured with uneven shares, too, `tables` holds
     its curves by skew (how many times an even share the largest one is), ascending, and `points` lie on or below all of them.
@@ -100,7 +100,7 @@ class Curve:
     tables: tuple[tuple[float, Curve], ...] = ()
 
     def seconds(self, size: float, skew: float | None = None) -> float:
-        """Seconds at `size` bytes. Between the skews that were measured straight lines, beyond them the nearest."""
+        """Seconds at a size. Between the skews that were measured straight lines, beyond them the nearest."""
         if skew is not None and self.tables:
             return float(
                 np.interp(skew, [s for s, _ in self.tables], [curve.seconds(size) for _, curve in self.tables])
@@ -110,8 +110,13 @@ class Curve:
         slope = (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
         return max(0.0, ys[k - 1] + slope * (size - xs[k - 1]))
 
+    def scaled(self, factor: float) -> Curve:
+        """The curve with all of its seconds multiplied."""
+        tables = tuple((skew, curve.scaled(factor)) for skew, curve in self.tables)
+        return Curve(tuple((size, seconds * factor) for size, seconds in self.points), tables)
+
     def at(self, sizes: Floats) -> Floats:
-        """The same for an array of sizes."""
+        """The same as `seconds` for an array of sizes."""
         xs, ys = (np.array(column) for column in zip(*self.points, strict=True))
         k = np.clip(np.searchsorted(xs, sizes, side="right"), 1, len(xs) - 1)
         slopes = (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
@@ -259,21 +264,15 @@ class Cluster:
         """What an operator comes to on each device; cached."""
         found = self._reach.get((op, dtype))
         if found is None:
-            sorts: dict[int, list[int]] = {}
+            sorts: dict[int, tuple[OpCurve, list[int]]] = {}  # by id: devices of a kind share their curves
             for d, device in enumerate(self.devices):
                 curve = lookup(device.curves, op, dtype)
                 if curve is not None:
-                    sorts.setdefault(id(curve), []).append(d)
+                    sorts.setdefault(id(curve), (curve, []))[1].append(d)
             best = np.array([d.reach(op, dtype) for d in self.devices])
-            curves = []
-            for members in sorts.values():
-                curve = lookup(self.devices[members[0]].curves, op, dtype)
-                assert curve is not None
-                curves.append((np.array(members), curve))
+            curves = tuple((np.array(members), curve) for curve, members in sorts.values())
             tiles = np.array([lookup(d.tiles, op, dtype) or 1 for d in self.devices], dtype=np.int64)
-            found = self._reach[op, dtype] = Reach(
-                best[:, 0], best[:, 1], tuple(curves), tiles if tiles.max() > 1 else None
-            )
+            found = self._reach[op, dtype] = Reach(best[:, 0], best[:, 1], curves, tiles if tiles.max() > 1 else None)
         return found
 
     @cached_property

@@ -83,13 +83,16 @@ def check_operators(
             )
 
 
-def _whole(device: nodes.Device, near: Mapping[str, nodes.Device], library: Mapping[str, nodes.Device]) -> nodes.Device:
-    """A device with its base's settings in place of those that it doesn't give itself."""
+def _whole(
+    device: nodes.Device, above: Mapping[str, nodes.Device], library: Mapping[str, nodes.Device]
+) -> nodes.Device:
+    """A device with its base's settings in place of those that it doesn't give itself. The base is one of those `above` it in its cluster, else
+    of the library."""
     chain = [device]
     while (base := chain[-1].base) is not None:
-        found = near.get(base) or library.get(base)
+        found = above.get(base) or library.get(base)
         if found is None:
-            known = ", ".join(dict.fromkeys((*near, *library)))
+            known = ", ".join(dict.fromkeys((*above, *library)))
             raise error(
                 "HAP402",
                 f"there is no device '{base}'",

@@ -84,6 +84,7 @@ class Seen:
         return [s for s in self.samples if isinstance(s, LinkSample)]
 
     def figures(self, name: str) -> tuple[float, ...] | None:
+        """The numbers of one name, a device each; None where they weren't measured."""
         return next((s.values for s in self.samples if isinstance(s, Figures) and s.name == name), None)
 
 

@@ -5,7 +5,8 @@
     link        bandwidth of the links within nodes
     KIND        computing speed of the devices of one kind, in f32; other dtypes keep their ratio to it
 
-Curves that were measured say nothing about other links, so they are left out where links change.
+Curves that were measured of collectives say nothing about other links, so they are left out where links change. Those of operators by FLOP get
+shorter as their device gets faster; those by bytes wait for memory, and stay.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hapdsl.cluster.hardware import Cluster, Device
+from hapdsl.cluster.hardware import Cluster, Device, OpCurve
 from hapdsl.cluster.links import Host, Link
 from hapdsl.lang.diagnostics import error
 
 
 def quantities(cluster: Cluster) -> dict[str, str]:
     """What can be changed, with the dimension of its unit (`lang.units`)."""
+    inside = any(node.link is not None for node in cluster.nodes)
     found = {"network": "bandwidth"} if cluster.network is not None else {}
-    found["latency"] = "time"
-    if any(node.link is not None for node in cluster.nodes):
+    if found or inside:
+        found["latency"] = "time"
+    if inside:
         found["link"] = "bandwidth"
     return {**dict.fromkeys((d.kind for d in cluster.devices), "compute"), **found}
 
@@ -60,4 +63,11 @@ def _linked(nodes: Sequence[Host], field: str, value: float) -> tuple[Host, ...]
 
 def _paced(device: Device, speed: float) -> Device:
     factor = speed / device.flops["f32"]
-    return replace(device, flops={dtype: each * factor for dtype, each in device.flops.items()})
+    flops = {dtype: each * factor for dtype, each in device.flops.items()}
+    return replace(device, flops=flops, curves={op: _hastened(c, factor) for op, c in device.curves.items()})
+
+
+def _hastened(curve: OpCurve, factor: float) -> OpCurve:
+    """The curves of an operator where its device computes so many times as fast."""
+    other = None if curve.other is None else _hastened(curve.other, factor)
+    return OpCurve(curve.curve if curve.bytes else curve.curve.scaled(1 / factor), curve.bytes, other)

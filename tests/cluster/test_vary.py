@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hapdsl.cluster import Cluster, Curve, Device, Host, Link
+from hapdsl.cluster import Cluster, Curve, Device, Host, Link, OpCurve
 from hapdsl.cluster.vary import quantities, vary
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.sweep import read_range
@@ -34,6 +34,8 @@ def test_what_there_is_to_change() -> None:
         "link": "bandwidth",
     }
     assert "network" not in quantities(ONE)
+    alone = Cluster("alone", DEVICES[:1], (Host("l", (0,)),))
+    assert quantities(alone) == {"quick": "compute"}  # nothing to wait for, and nothing that waits
 
 
 def test_the_network_is_every_card() -> None:
@@ -56,6 +58,23 @@ def test_one_kind_of_device_keeps_its_ratios() -> None:
     assert varied.devices[0].flops == {"f32": 2e9, "f16": 8e9}
     assert varied.devices[1:] == TWO.devices[1:]
     assert varied.measured == TWO.measured  # links are as they were
+
+
+def test_what_was_measured_of_a_device_gets_faster_with_it() -> None:
+    """By FLOP; what was measured by bytes waits for memory."""
+    by_flop, by_bytes = Curve(((1e6, 1e-3), (1e9, 1.0))), Curve(((1e6, 2e-3), (1e9, 2.0)))
+    curves = {
+        "matmul": OpCurve(by_flop, other=OpCurve(by_bytes, bytes=True)),
+        "relu": OpCurve(by_bytes, bytes=True),
+    }
+    cluster = replace(TWO, devices=(replace(DEVICES[0], curves=curves), *DEVICES[1:]))
+    varied = vary(cluster, "quick", 16e9).devices[0].curves
+    faster = Curve(((1e6, 0.25e-3), (1e9, 0.25)))
+    assert varied == {
+        "matmul": OpCurve(faster, other=OpCurve(by_bytes, bytes=True)),
+        "relu": OpCurve(by_bytes, bytes=True),
+    }
+    assert vary(cluster, "quick", 4e9) == cluster
 
 
 @pytest.mark.parametrize(
