@@ -185,7 +185,7 @@ def _rows(statement: Dealt, cls: DimensionClass, mesh: Layout) -> Cut:
 
 def _units(statement: Dealt, numbers: Sequence[float], cls: DimensionClass) -> list[int]:
     name, units = cls.name, cls.units
-    if any(not math.isfinite(n) or n < 0 for n in numbers):
+    if any(n < 0 for n in numbers):
         raise error("HAP506", f"'{name}' has a negative share", statement.span, "shares count units: 0 or more")
     if isinstance(statement, nodes.Ratio):
         if not any(numbers):

@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from hapdsl.check.split import split_of
-from hapdsl.graph.program import LOADS, METHODS, Instruction, Layout, Program, Value
+from hapdsl.graph.program import LOADS, Instruction, Layout, Program, Value
 from hapdsl.graph.training import SECTIONS, SUMS, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.theory.dtypes import DTYPE_BYTES
@@ -148,9 +148,8 @@ def _lines(run: list[Instruction], graph: TrainingGraph, turn: Turn | None) -> l
             lines.append(nodes.Free(inputs))
             continue
         args = [nodes.Arg(None, v) for v in inputs]
-        methods = METHODS.get(instruction.op, ())
-        if instruction.node is None and instruction.method is not None and instruction.method != methods[0]:
-            args.append(nodes.Arg("method", nodes.Name(instruction.method)))
+        if instruction.said_method is not None:
+            args.append(nodes.Arg("method", nodes.Name(instruction.said_method)))
         if instruction.dtype is not None:
             args.append(nodes.Arg("dtype", nodes.Name(instruction.dtype)))
         lines.append(nodes.Line(outputs, instruction.op, tuple(args)))

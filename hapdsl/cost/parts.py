@@ -70,7 +70,7 @@ def anywhere(name: str) -> str:
 
 def written(instruction: Instruction) -> str:
     """An instruction as a line: `h@S(0) = relu(u@S(0))`."""
-    method = [f"method = {instruction.method}"] if instruction.method not in (None, "ring") else []
+    method = [f"method = {instruction.said_method}"] if instruction.said_method is not None else []
     args = ", ".join([*map(str, instruction.inputs), *method])
     return f"{', '.join(map(str, instruction.outputs))} = {instruction.op}({args})"
 

@@ -295,7 +295,7 @@ class Drawing:
             moved = sum(self.graph.tensors[v.tensor].bytes for v in i.inputs)
             before, after = show(i.inputs[0].placement), show(i.outputs[0].placement)
             facts = (f"{before} → {after}", in_bytes(moved) + seconds) if i.is_collective else (f"{before} → {after}",)
-            op = i.op if i.method in (None, "ring", "padded", "pairwise") else f"{i.op} ({i.method})"
+            op = i.op if i.said_method is None else f"{i.op} ({i.said_method})"
             colours: tuple[str, ...] = (_first(i.inputs[0].placement, i.axis), _first(i.outputs[0].placement, i.axis))
             shape = "hexagon" if i.is_collective else "cds"
             return Box(op + times, (*names, *facts), colours, shape, float(moved) if i.is_collective else 0.0, group)

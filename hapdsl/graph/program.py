@@ -10,6 +10,7 @@ import numpy as np
 
 from hapdsl.graph.training import TURN, Node, TrainingGraph
 from hapdsl.lang.nodes import NOWHERE, Span
+from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.placements import Placement, Placements, show
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -79,6 +80,11 @@ class Instruction:
     @property
     def is_compute(self) -> bool:
         return self.node is not None
+
+    @property
+    def said_method(self) -> str | None:
+        """The method of a collective as far as a text says it: None where it is the first one."""
+        return None if self.method is None or self.method == METHODS[self.op][0] else self.method
 
 
 @dataclass(frozen=True)
@@ -204,10 +210,8 @@ class Program:
 
     def local_bytes(self, value: Value) -> np.ndarray:
         """Bytes of a value on each device, int array [devices]."""
-        tensor = self.graph.tensors[value.tensor]
-        size = tensor.bytes // max(1, tensor.elements)
         _, lengths = self.piece(value)
-        return lengths.prod(axis=1) * size if tensor.shape else np.full(self.layout.devices, size)
+        return lengths.prod(axis=1) * DTYPE_BYTES[self.graph.tensors[value.tensor].dtype]
 
     def index_lengths(self, instruction: Instruction) -> dict[str, np.ndarray]:
         """The local length of each index of a compute instruction, int arrays [devices].

@@ -29,7 +29,7 @@ class Tensor:
 
     kind is input, param, frozen, buffer, state (optimizer state), seed (`loss.grad`) or value.
     `classes` has one entry per dim: the dimension class it belongs to, or None for a dim that stays
-    whole (extent 1). `init` is the initialiser (name, attributes) of a param or state.
+    whole (extent 1). `init` is the initialiser (name, attributes) of what is kept from step to step.
     """
 
     name: str
