@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.near import closest
 from hapdsl.lang.nodes import Span
-from hapdsl.run.checkpoint import Checkpoint, Piece, Saved, file_name, torn
+from hapdsl.run.checkpoint import MANIFEST, Checkpoint, Piece, Saved, file_name, torn
 from hapdsl.run.context import DTYPES, Range, Ranges
 from hapdsl.run.pieces import overlap, ranges, sizes, slices, volume
 from hapdsl.theory.dtypes import FLOATS, INTS
@@ -77,6 +78,8 @@ class Source:
     def gather(self, saved: Saved, here: Ranges) -> Tensor:
         """A block of a tensor from the pieces of its first copy."""
         copy = saved.copies[0]
+        if sum(p.volume for p in copy.pieces) != math.prod(saved.shape):  # before anything is as large as it says
+            raise torn(self.checkpoint.folder / MANIFEST, f"the pieces of '{saved.name}' don't make it up")
         made = torch.zeros(sizes(here), dtype=DTYPES[saved.dtype])
         filled = 0
         for piece in copy.pieces:
@@ -88,7 +91,7 @@ class Source:
             made[slices(common, here)].copy_(part)
             filled += volume(common)
         if filled != volume(here):
-            raise torn(self.checkpoint.folder / "manifest.json", f"the pieces of '{saved.name}' don't make it up")
+            raise torn(self.checkpoint.folder / MANIFEST, f"the pieces of '{saved.name}' don't make it up")
         return made
 
     def _exact(self, saved: Saved, value: Value, here: Ranges) -> Piece | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from hapdsl.lang.diagnostics import error
 from hapdsl.lang.nodes import Span
 from hapdsl.run import checkpoint_read
 from hapdsl.run.checkpoint import Checkpoint, Copy, Manifest, Piece, Saved, file_name, folder_of, read
-from hapdsl.run.checkpoint_write import complete, unwritable, write_tensors
+from hapdsl.run.checkpoint_write import begin, complete, unwritable, write_tensors
 from hapdsl.run.context import NAMES
 from hapdsl.run.initial import initial
 
@@ -155,7 +156,7 @@ def write_whole(
         tensors[name] = Saved(name, graph.tensors[name].kind, NAMES[tensor.dtype], tuple(tensor.shape), (copy,))
     partial = folder.with_name(f".{folder.name}.partial")
     try:
-        partial.mkdir(parents=True)
+        begin(partial)
         file = write_tensors(partial / file_name(0), {f"{n}@R": t.contiguous() for n, t in values.items() if t.numel()})
         manifest = Manifest(
             step,
@@ -174,4 +175,6 @@ def write_whole(
         complete(partial, folder, manifest)
     except OSError as problem:
         raise unwritable(folder, problem) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # nothing is there where all went well
     return read(folder)

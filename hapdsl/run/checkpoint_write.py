@@ -28,6 +28,7 @@ from hapdsl.run.checkpoint import MANIFEST, Copy, File, Manifest, Piece, Saved, 
 from hapdsl.run.context import NAMES
 from hapdsl.run.fingerprint import fingerprint
 from hapdsl.run.pieces import ranges
+from hapdsl.theory.dtypes import DTYPE_BYTES
 
 _HELP = "free some space or choose another folder; checkpoints that were written before are whole: --resume goes on from the newest"
 _HASH_BYTES = 32
@@ -61,9 +62,7 @@ def pieces(program: Program, held: Iterable[Value]) -> dict[Value, tuple[Piece, 
             writer = min(holders, key=lambda d: (load[d], d))
             here = ranges(program, value, writer)
             piece = Piece(writer, tuple(r.offset for r in here), tuple(r.length for r in here))
-            load[writer] += piece.volume * (
-                program.graph.tensors[value.tensor].bytes // max(1, program.graph.tensors[value.tensor].elements)
-            )
+            load[writer] += piece.volume * DTYPE_BYTES[program.graph.tensors[value.tensor].dtype]
             own.append(piece)
         found[value] = tuple(own)
     return found
@@ -131,8 +130,7 @@ class Writer:
 
     def _begin(self, partial: Path) -> HapError | None:
         try:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
+            begin(partial)
         except OSError as problem:
             return unwritable(partial, problem)
         return None
@@ -198,7 +196,7 @@ def write_tensors(path: Path, own: Mapping[str, Tensor], shown: Path | None = No
     try:
         path.touch()
         mode = path.stat().st_mode & 0o777  # as this process makes files: safetensors makes them for their owner alone
-        save_file(dict(own), path)
+        save_file(_apart(own), path)
         path.chmod(mode)
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
@@ -206,6 +204,23 @@ def write_tensors(path: Path, own: Mapping[str, Tensor], shown: Path | None = No
         return File(path.name, path.stat().st_size, found)
     except (OSError, SafetensorError) as problem:
         raise unwritable(shown or path, problem) from None
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor in memory of its own, as safetensors asks for: a parameter may be its master copy, a shard a view of the whole."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage().data_ptr()
+        found[name] = tensor.clone() if memory in seen else tensor
+        seen.add(memory)
+    return found
+
+
+def begin(partial: Path) -> None:
+    """An empty folder to write a checkpoint into; what an earlier attempt has left there goes. Raises OSError."""
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
 
 
 def complete(partial: Path, final: Path, manifest: Manifest) -> None:

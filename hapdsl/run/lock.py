@@ -15,7 +15,7 @@ from hapdsl.lang.nodes import Span
 from hapdsl.run.checkpoint_write import unwritable
 
 NAME = "lock"
-PATIENCE_S = 5.0  # the ranks of a run that was killed notice it within this time, and let go
+PATIENCE_S = 8.0  # the ranks of a run that was killed notice it within a second, processes that load their data within five, and let go
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -10,22 +11,25 @@ import shutil
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 
 from hapdsl.cli import main
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
-from hapdsl.run import checkpoint_read, lock
+from hapdsl.run import checkpoint_read, checkpoint_state, lock
 from hapdsl.run.checkpoint import find, steps
-from hapdsl.run.checkpoint_state import state_dict
-from hapdsl.run.checkpoint_write import Saving
+from hapdsl.run.checkpoint_state import state_dict, write_whole
+from hapdsl.run.checkpoint_write import Saving, write_tensors
 from hapdsl.run.course import Course, same_settings, settle
 from hapdsl.run.data import open_feed
 from hapdsl.run.how import How
+from hapdsl.run.initial import initial
 from hapdsl.run.launch import launch
 from hapdsl.run.train import train
 from hapdsl.workbench import Workbench
+from tests.graph.helpers import graph_of
 from tests.run.damage import forged
-from tests.run.programs import on_two, program_of
+from tests.run.programs import HALF, on_two, program_of, randomly
 
 F64 = torch.float64
 LAST, AT = 7, 4
@@ -93,6 +97,36 @@ def test_the_scale_of_f16_goes_on(tmp_path):
     assert found.loss == whole.loss[AT:]
     for name, tensor in found.final.items():  # Adam's squares are too small for f16, so some of it is no number
         torch.testing.assert_close(tensor, whole.final[name], rtol=0, atol=0, equal_nan=True)
+
+
+def test_what_shares_memory_is_saved_all_the_same(tmp_path):
+    """At one precision a parameter is its master copy, and a shard may be a view of the whole."""
+    program = randomly(graph_of(HALF.replace("CLIP", "")), 3, 2)
+    whole = train(program, 2, 4, dtype=F64)
+    train(program, 2, 2, dtype=F64, saving=Saving(tmp_path, 2))
+    found = train(program, 2, 4, dtype=F64, resume=tmp_path)
+    assert found.loss == whole.loss[2:] and all(torch.equal(t, whole.final[n]) for n, t in found.final.items())
+    w = torch.arange(12.0).reshape(4, 3)
+    own = {"w@R": w, "w@S(0)": w[1:3], "w.master@R": w}
+    write_tensors(tmp_path / "w.safetensors", own)
+    held = load_file(tmp_path / "w.safetensors")
+    assert held.keys() == own.keys() and all(torch.equal(held[n], t) for n, t in own.items())
+
+
+def test_whole_tensors_are_saved_in_one_piece_or_not_at_all(tmp_path, monkeypatch):
+    """What an attempt that was ended has left is in nobody's way, and one that fails leaves nothing."""
+    graph = program_of("mlp_zero").graph
+    (tmp_path / ".step-00000000.partial").mkdir()
+    assert write_whole(tmp_path, graph, initial(graph)).manifest.step == 0
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_state, "complete", full)
+    with pytest.raises(HapError, match="No space left on device") as stop:
+        write_whole(tmp_path, graph, initial(graph), 1)
+    assert stop.value.diagnostics[0].code == "HAP754"
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000000"]
 
 
 EVALUATES = """

@@ -63,6 +63,16 @@ def test_a_file_that_the_manifest_knows_but_doesn_t_describe(tmp_path, change, w
     assert stop.value.diagnostics[0].code == "HAP751"
 
 
+def test_a_tensor_that_is_larger_than_its_pieces(tmp_path):
+    """It is refused before there is anything as large as that, though every piece lies within."""
+    folder = saved(tmp_path, model(FED))
+    forged(folder, lambda manifest: manifest["tensors"]["w"].update(shape=[2**50, 3]))
+    found = checkpoint.find(folder)
+    with pytest.raises(HapError, match="the pieces of 'w' don't make it up") as stop:
+        dict(checkpoint_read.tensors(found))
+    assert stop.value.diagnostics[0].code == "HAP751"
+
+
 def test_a_manifest_that_is_no_manifest(tmp_path):
     folder = saved(tmp_path, model(FED))
     forged(folder, lambda manifest: manifest["tensors"]["w"].update(dtype="f33"))
