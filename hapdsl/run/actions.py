@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hapdsl.lang.diagnostics import error
+from hapdsl.lang.diagnostics import HapError
 from hapdsl.run.call import Call, Fixed, own
 from hapdsl.run.lower import Compute, Convert, Exchange, Step
 from hapdsl.run.moves import Move
@@ -95,8 +95,10 @@ def computing(call: Call, step: Step, written: Set[int] = frozenset(), begun: Ca
             begun()
         try:
             made = kernel(context, *arguments, **attributes)
-        except (RuntimeError, TypeError, ValueError, IndexError) as problem:
-            raise error("HAP705", f"{call.what} failed: {str(problem).splitlines()[0]}", call.node.span) from problem
+        except HapError:
+            raise
+        except Exception as problem:  # a user's own may fail in any way
+            raise call.failed(problem) from problem
         if not verified:
             call.verify(made if isinstance(made, tuple) else (made,))
             verified = True

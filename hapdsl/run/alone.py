@@ -13,8 +13,9 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.run import checkpoint_read
 from hapdsl.run.checkpoint import Checkpoint
 from hapdsl.run.course import Course
-from hapdsl.run.data import open_feed, skip
+from hapdsl.run.data import open_feed
 from hapdsl.run.initial import initial
+from hapdsl.run.pieces import largest_gap
 from hapdsl.run.reference import Reference, advance
 from hapdsl.run.result import RunResult
 from hapdsl.run.threads import one_thread
@@ -37,7 +38,6 @@ def train_alone(
     first = Course(resume, evaluates=not graph.updates).first
     executor.clock.skipped = 0 if resume is None else int(resume.manifest.extra.get("skipped", 0))
     held = initial(graph, seed, dtype) if resume is None else dict(checkpoint_read.tensors(resume))
-    skip(feed, first)
     loss: list[float] = []
     seconds: list[float] = []
     made: dict[str, Tensor] = {}
@@ -59,6 +59,8 @@ def train_alone(
 def compare(result: RunResult, alone: RunResult, params: Iterable[str]) -> None:
     """Note in a run's result how far it is from the same run on one process; `params` are compared as far as the run brought them back."""
     result.reference_loss, result.reference_step_s = alone.loss, alone.step_s
-    result.loss_diff = max((abs(a - b) for a, b in zip(result.loss, alone.loss, strict=True)), default=None)
-    gaps = [(result.final[n].double() - alone.final[n].double()).abs().max() for n in params if n in result.final]
-    result.param_diff = float(max(gaps)) if gaps else None
+    if alone.loss:
+        ours, theirs = (torch.tensor(loss, dtype=torch.float64) for loss in (result.loss, alone.loss))
+        result.loss_diff = largest_gap(ours, theirs, relative=False)
+    gaps = (largest_gap(result.final[n], alone.final[n], relative=False) for n in params if n in result.final)
+    result.param_diff = max(gaps, default=None)

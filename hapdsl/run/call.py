@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from hapdsl.graph.training import Node
-from hapdsl.lang.diagnostics import error
+from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.run.context import Clock, Context, Ranges
 from hapdsl.run.kernels import OVER, Kernel, resolve
+from hapdsl.run.problems import named
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,10 @@ class Call:
             arguments[at] = own(arguments[at])
         try:
             made = self.kernel(self.context, *arguments, **self.attributes)
-        except (RuntimeError, TypeError, ValueError, IndexError) as problem:
-            raise error("HAP705", f"{self.what} failed: {str(problem).splitlines()[0]}", self.node.span) from problem
+        except HapError:
+            raise
+        except Exception as problem:  # a user's own may fail in any way
+            raise self.failed(problem) from problem
         outputs = made if isinstance(made, tuple) else (made,)
         self.verify(outputs)
         return outputs
@@ -59,6 +62,10 @@ class Call:
     @property
     def what(self) -> str:
         return f"the kernel of '{self.node.op}' (for {', '.join(self.node.outputs)})"
+
+    def failed(self, problem: Exception) -> HapError:
+        """HAP705 for what a kernel has raised."""
+        return error("HAP705", f"{self.what} failed: {named(problem)}", self.node.span)
 
     def verify(self, outputs: tuple[Any, ...]) -> None:
         if len(outputs) != len(self.shapes):

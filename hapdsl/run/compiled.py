@@ -2,7 +2,7 @@
 
 The first step runs eagerly: what a kernel returns is compared with what was declared there. From the second on each run of calls and local
 conversions is traced down to torch's own operators and compiled. Calls that read the clock stay eager (an update, dropout: the number of the step is a new constant every time), and
-those that check the numbers they are given.
+those that check the numbers they are given, and a user's own functions.
 """
 
 from __future__ import annotations
@@ -62,12 +62,14 @@ def segments(actions: Sequence[Action], steps: Sequence[Step], device: int) -> l
 
 
 def _stays_eager(step: Step) -> bool:
-    """Calls that read the clock, those that look at numbers (labels and row numbers are checked) and so end a graph, and those that write over
-    what they replace: a graph would make it anew."""
+    """Calls that read the clock, those that look at numbers (labels and row numbers are checked) and so end a graph, those that write over
+    what they replace: a graph would make it anew. And functions of a user's own module, of which nothing is known."""
     node = step.instruction.node
     if node is None:
         return False
-    return node.turned is not None or overwrites(node) or node.instance.decl.torch in TIMED or node.op in INTEGERS
+    name = node.instance.decl.torch or ""
+    foreign = not name.startswith(("hapdsl.", "torch."))
+    return foreign or node.turned is not None or overwrites(node) or name in TIMED or node.op in INTEGERS
 
 
 def _one(acts: Sequence[Act], steps: Sequence[Step], device: int) -> Act:

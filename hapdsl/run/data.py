@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import math
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.run.context import DTYPES
 from hapdsl.run.initial import generator, random_inputs
 from hapdsl.run.pieces import Slices
+from hapdsl.run.problems import named, reason
 from hapdsl.theory.dtypes import FLOATS
 
 Batch = dict[str, Tensor]
@@ -39,10 +41,10 @@ class Feed(Protocol):
     """A source of global batches."""
 
     def batch(self, step: int) -> Batch:
-        """The inputs of a step (from 1); called for steps in order."""
+        """The inputs of a step (from 1). Cheap where steps are asked for in order."""
 
     def parts(self, step: int, wanted: Wanted) -> Parts:
-        """Pieces of the inputs of a step, each in memory of its own; called for steps in order."""
+        """Pieces of the inputs of a step, each in memory of its own."""
 
     @property
     def test(self) -> Batch | None:
@@ -133,7 +135,7 @@ class Samples:
         chosen, made = self.rows(step), {}
         for key, (name, piece) in wanted.items():
             if name in self.scalars:
-                made[key] = self.scalar(name, step)
+                made[key] = self.scalar(name, step).clone()
             else:
                 made[key] = self.samples[name][(slice(None), *piece[1:])][chosen[piece[0]]].to(self.dtypes[name])
         return made
@@ -159,7 +161,10 @@ class Samples:
 
 
 class Made(_Whole):
-    """Batches from a user's iterator of mappings of tensors (or arrays); it starts again when it ends."""
+    """Batches from a user's iterator of mappings of tensors (or arrays); it starts again when it ends.
+
+    Whoever asks for a step is given that step's: the batches before it are gone through, so each of several processes that load data must do so.
+    """
 
     test: Batch | None = None
 
@@ -169,35 +174,50 @@ class Made(_Whole):
             self.factory = getattr(importlib.import_module(module), factory)
         except Exception as problem:  # a user's module may fail in any way
             raise error("HAP710", f"{spec} can't be loaded: {problem}") from None
-        self._iterator: Iterator[Mapping[str, object]] | None = None
+        self._iterator: Iterator[object] | None = None
+        self._step = 0
+        self._found: object = None
 
     def batch(self, step: int) -> Batch:
+        if step < self._step:
+            self._iterator, self._step = None, 0
+        while self._step < step:
+            self._found = self._next()
+            self._step += 1
+        return self._fitted(self._found)
+
+    def _next(self) -> object:
         for _ in range(2):
             try:
                 if self._iterator is None:
                     self._iterator = iter(self.factory())
-                found = next(self._iterator)
-                break
+                return next(self._iterator)
             except StopIteration:
                 self._iterator = None
             except HapError:
                 raise
             except Exception as problem:
-                raise error("HAP710", f"{self.spec} failed: {type(problem).__name__}: {problem}") from None
-        else:
-            raise error("HAP710", f"{self.spec} returned no batch")
+                raise error("HAP710", f"{self.spec} failed: {named(problem)}") from None
+        raise error("HAP710", f"{self.spec} returned no batch")
+
+    def _fitted(self, found: object) -> Batch:
+        """Raises HapError HAP711 where what came is no batch for the model."""
         if not isinstance(found, Mapping):
             raise error("HAP711", f"{self.spec} must return mappings from input to tensor, not {type(found).__name__}")
         made: Batch = {}
         for tensor in self.graph.of_kind("input"):
-            if tensor.name not in found:
-                raise error(
-                    "HAP711", f"{self.spec} has no '{tensor.name}'", help=f"it has: {', '.join(map(str, found))}"
-                )
-            value = torch.as_tensor(found[tensor.name])
+            name = tensor.name
+            if name not in found:
+                raise error("HAP711", f"{self.spec} has no '{name}'", help=f"it has: {', '.join(map(str, found))}")
+            try:
+                value = torch.as_tensor(found[name])
+            except (RuntimeError, TypeError, ValueError) as problem:
+                raise error("HAP711", f"'{name}' of {self.spec} is no tensor: {reason(problem)}") from None
             if tuple(value.shape) != tensor.shape:
-                raise error("HAP711", f"'{tensor.name}' of {self.spec} has shape {list(value.shape)}, expected {list(tensor.shape)}")  # fmt: skip
-            made[tensor.name] = value.to(DTYPES[tensor.dtype])
+                raise error("HAP711", f"'{name}' of {self.spec} has shape {list(value.shape)}, expected {list(tensor.shape)}")  # fmt: skip
+            if not _holds(tensor, value):
+                raise error("HAP711", f"'{name}' of {self.spec} holds {value.dtype}, expected {tensor.dtype}")
+            made[name] = value.to(DTYPES[tensor.dtype])
         return made
 
 
@@ -218,13 +238,6 @@ def remark(feed: Feed, what: str, steps: range, trains: bool) -> str | None:
     return None
 
 
-def skip(feed: Feed, first: int) -> None:
-    """Bring a feed to step `first`: an iterator has to be gone through, other sources know each step's batch."""
-    if isinstance(feed, Made):
-        for step in range(1, first):
-            feed.batch(step)
-
-
 def batch_size(graph: TrainingGraph) -> int:
     """The first dim that all inputs share, those without dims left out. Raises HapError HAP711 where they don't."""
     inputs = list(graph.of_kind("input"))
@@ -239,6 +252,12 @@ def batch_size(graph: TrainingGraph) -> int:
     return sizes.pop()
 
 
+# What numpy and zipfile raise at a file that isn't what it says: a broken stream, a way to compress that isn't there, a password, more than memory holds.
+_BROKEN = (
+    OSError, ValueError, EOFError, KeyError, OverflowError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile
+)  # fmt: skip
+
+
 def read_npz(path: str) -> dict[str, np.ndarray]:
     """The arrays of a file. Pickled objects are refused. Raises HapError HAP710."""
     try:
@@ -246,12 +265,14 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
             Path(path).open("rb").close()
             raise ValueError("it is no .npz file")
         with np.load(Path(path), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            found = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise error("HAP710", f"there is no file {path}") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as problem:
-        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise error("HAP710", f"{path} can't be read as arrays: {reason}", help="write it with numpy.savez") from None
+    except _BROKEN as problem:
+        raise error(
+            "HAP710", f"{path} can't be read as arrays: {reason(problem)}", help="write it with numpy.savez"
+        ) from None
+    return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}  # other members are bytes
 
 
 def read_safetensors(path: str) -> dict[str, Tensor]:
@@ -268,7 +289,7 @@ def read_safetensors(path: str) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise error("HAP710", f"there is no file {path}") from None
     except (OSError, SafetensorError, ValueError) as problem:
-        raise error("HAP710", f"{path} can't be read: {str(problem).splitlines()[0]}") from None
+        raise error("HAP710", f"{path} can't be read: {reason(problem)}") from None
 
 
 def fit(graph: TrainingGraph, arrays: Mapping[str, np.ndarray | Tensor], what: str) -> Batch:
@@ -281,8 +302,8 @@ def fit(graph: TrainingGraph, arrays: Mapping[str, np.ndarray | Tensor], what: s
         if array.ndim != max(1, len(tensor.shape)) or array.shape[1:] != tensor.shape[1:]:
             wanted = ", ".join(["samples" if tensor.shape else "steps", *map(str, tensor.shape[1:])])
             raise error("HAP711", f"'{tensor.name}' of {what} has shape {list(array.shape)}, expected [{wanted}]")
-        found = array if isinstance(array, Tensor) else _from_numpy(array)
-        if found is None or found.is_complex() or (found.is_floating_point() and tensor.dtype not in FLOATS):
+        found = array if isinstance(array, Tensor) else from_numpy(array)
+        if found is None or not _holds(tensor, found):
             raise error("HAP711", f"'{tensor.name}' of {what} holds {array.dtype}, expected {tensor.dtype}")
         made[tensor.name] = found
     batch_size(graph)
@@ -292,7 +313,12 @@ def fit(graph: TrainingGraph, arrays: Mapping[str, np.ndarray | Tensor], what: s
     return made
 
 
-def _from_numpy(array: np.ndarray) -> Tensor | None:
+def _holds(declared: Declared, found: Tensor) -> bool:
+    """May these numbers stand for an input? Integers for any, floating ones for floating ones only."""
+    return not found.is_complex() and (declared.dtype in FLOATS or not found.is_floating_point())
+
+
+def from_numpy(array: np.ndarray) -> Tensor | None:
     """None for what torch has no dtype for."""
     try:
         return torch.from_numpy(np.ascontiguousarray(array))

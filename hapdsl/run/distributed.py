@@ -24,7 +24,7 @@ from hapdsl.run.groups import Group
 from hapdsl.run.inplace import written
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, lower
 from hapdsl.run.moves import PHASED, Move
-from hapdsl.run.pieces import cut, of_turn
+from hapdsl.run.pieces import cut, given, of_turn
 
 Fed = Mapping[Value, Sequence[Tensor]]  # a rank's share of each input, turn by turn
 
@@ -61,6 +61,7 @@ class Rank:
             raise error(
                 "HAP718", f"{dist.get_world_size()} processes for a program on {program.layout.devices} devices"
             )
+        agree(program)  # first: a rank with another program makes other groups, and all would wait for one another
         self.backend, self.device = backend, backend.device()
         self.clock = Clock(seed, 1)
         self.lowered = lower(program, [self.rank], dtypes_at(dtype), self.clock, allow, keep_all)
@@ -86,7 +87,6 @@ class Rank:
         self.after = self.listed([] if once else after)
         if compiled:
             self.loop, self.after = (segments(part, self.lowered.steps, self.rank) for part in (self.loop, self.after))
-        agree(program)
 
     def listed(self, numbers: Sequence[int]) -> list[Action]:
         """The actions of some lowered steps, in order."""
@@ -146,10 +146,8 @@ class Rank:
         self.held = {value: self.cut(value, tensors) for value in self.lowered.held}
 
     def cut(self, value: Value, tensors: Mapping[str, Tensor]) -> Tensor:
-        """This rank's share of a global tensor, on its device."""
-        if value.tensor not in tensors:
-            raise error("HAP706", f"no value is given for '{value.tensor}'")
-        return cut(self.program, value, self.rank, tensors[value.tensor], self.lowered.dtypes).to(self.device)
+        """This rank's share of a global tensor, on its device. Raises HapError HAP706."""
+        return cut(self.program, value, self.rank, given(value, tensors), self.lowered.dtypes).to(self.device)
 
     def feed(self, inputs: Mapping[str, Tensor]) -> Fed:
         """This rank's share of a global batch, turn by turn, ready for `step`."""

@@ -11,12 +11,15 @@ from hapdsl.graph.program import Program
 
 
 def fingerprint(program: Program) -> str:
-    """Sixteen hex digits that two programs share only if they have the same model, shares and instructions."""
+    """Sixteen hex digits that two programs share only if they have the same model, mesh, shares and instructions."""
     digest = hashlib.blake2b(program.graph.fingerprint.encode(), digest_size=8)
+    digest.update(f"{[int(size) for _, size in program.layout.mesh]}".encode())
     for cls, cuts in sorted(program.layout.shares.items()):
         digest.update(f"{cls}{sorted((axes, list(map(int, shares))) for axes, shares in cuts.items())}".encode())
     for i in program.instructions:
-        digest.update(f"{i.op}{i.method}{i.axis}{i.dtype}{[*map(str, i.inputs)]}{[*map(str, i.outputs)]}".encode())
+        digest.update(
+            f"{i.section}{i.op}{i.method}{i.axis}{i.dtype}{[*map(str, i.inputs)]}{[*map(str, i.outputs)]}".encode()
+        )
     return digest.hexdigest()
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,8 +36,8 @@ def initial(
 ) -> dict[str, Tensor]:
     """Global first values of all parameters, buffers and state (or of `names`).
 
-    `given` are values that are known, of parameters as a rule; master copies of them are copies of these. The numbers don't depend on the precision: f64 values are drawn, then rounded. Raises HapError HAP212
-    for an unknown initialiser.
+    `given` are values that are known, of parameters as a rule; master copies of them are copies of these. The numbers don't depend on the
+    precision: f64 values are drawn, then rounded. Raises HapError HAP212 for an unknown initialiser, HAP710 and HAP711 for a table that isn't there or doesn't fit.
     """
     wanted = None if names is None else set(names)
     kinds = ("param", "frozen", "buffer", "state")
@@ -50,12 +49,7 @@ def initial(
     }
     for tensor in graph.of_kind("state"):
         kind, arguments = tensor.init or ("", {})
-        if (
-            kind == "copy"
-            and tensor.name in found
-            and arguments["of"] in (given or {})
-            and tensor.name not in (given or {})
-        ):
+        if kind == "copy" and tensor.name in found and arguments["of"] in known and tensor.name not in known:
             found[tensor.name] = found[arguments["of"]].to(found[tensor.name].dtype)
     return found
 
@@ -115,14 +109,16 @@ def first(tensor: Declared, seed: int, dtype: torch.dtype | None = None) -> Tens
 
 def table(tensor: Declared) -> Tensor:
     """Numbers that a text can't say, from the file beside it: FILE.hap.npz, under the tensor's name. Raises HapError HAP710, HAP711."""
-    from hapdsl.run.data import read_npz  # which draws random data here
+    from hapdsl.run.data import from_numpy, read_npz  # which draws random data here
 
     beside = f"{tensor.span.file}.npz"
     held = read_npz(beside)
     name = tensor.name if tensor.name in held else re.sub(r"(^|\.)_(?=\d)", r"\1", tensor.name)
     if name not in held:
         raise error("HAP711", f"{beside} has no '{tensor.name}'", tensor.span, f"it has: {', '.join(held)}")
-    found = torch.from_numpy(np.ascontiguousarray(held[name]))
+    found = from_numpy(held[name])
+    if found is None:
+        raise error("HAP711", f"'{tensor.name}' of {beside} holds {held[name].dtype}, expected numbers", tensor.span)
     if found.numel() != math.prod(tensor.shape):
         raise error(
             "HAP711",

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from hapdsl.graph.program import Program, Value
-from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import Clock, dtypes_at
 from hapdsl.run.lower import Compute, Convert, Exchange, Load, Step, lower
-from hapdsl.run.pieces import assemble, cut, of_turn, sizes, slices
+from hapdsl.run.pieces import assemble, cut, given, of_turn, sizes, slices
 from hapdsl.run.threads import one_thread
 
 Locals = dict[Value, list[Tensor]]  # value -> one tensor per device
@@ -52,9 +51,8 @@ class InProcess:
         self.held = {value: self.cut(value, tensors) for value in self.lowered.held}
 
     def cut(self, value: Value, tensors: Mapping[str, Tensor]) -> list[Tensor]:
-        if value.tensor not in tensors:
-            raise error("HAP706", f"no value is given for '{value.tensor}'")
-        locals = (cut(self.program, value, d, tensors[value.tensor], self.lowered.dtypes) for d in range(self.devices))
+        whole = given(value, tensors)
+        locals = (cut(self.program, value, d, whole, self.lowered.dtypes) for d in range(self.devices))
         return [local.to(self.device) for local in locals]
 
     def step(self, inputs: Mapping[str, Tensor], step: int | None = None) -> Locals:

@@ -7,12 +7,14 @@ program. So the same seed gives the same batches whatever the shares, and a rank
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hapdsl.graph.program import Value
+from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.run.data import Feed, Wanted
 from hapdsl.run.distributed import Fed, Rank
 from hapdsl.run.pieces import Slices, ranges, slices
@@ -20,7 +22,15 @@ from hapdsl.run.pieces import Slices, ranges, slices
 Local = dict[Value, list[torch.Tensor]]
 
 
-class Shares(Dataset[Local]):
+@dataclass(frozen=True)
+class Wrong:
+    """What is wrong with a batch, said as a value: of what is raised in a worker's process torch leaves nothing but text."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    status: int
+
+
+class Shares(Dataset[Local | Wrong]):
     """By number of a step: this rank's share of its batch, on the host."""
 
     def __init__(self, feed: Feed, rank: Rank) -> None:
@@ -46,8 +56,11 @@ class Shares(Dataset[Local]):
         moved = slice(own[dim].start + start, own[dim].stop + start)
         return (*own[:dim], moved, *own[dim + 1 :])
 
-    def __getitem__(self, step: int) -> Local:
-        parts = self.feed.parts(step, self.wanted)
+    def __getitem__(self, step: int) -> Local | Wrong:
+        try:
+            parts = self.feed.parts(step, self.wanted)
+        except HapError as stop:
+            return Wrong(stop.diagnostics, stop.status)
         made: Local = {}
         for (value, _), part in parts.items():
             made.setdefault(value, []).append(part.to(self.dtypes[value]))
@@ -55,12 +68,17 @@ class Shares(Dataset[Local]):
 
 
 def batches(feed: Feed, rank: Rank, steps: range, workers: int = 0) -> Iterator[Fed]:
-    """This rank's share of the batches of `steps`, on its device. With `workers` processes of its own, a rank loads ahead."""
+    """This rank's share of the batches of `steps`, on its device. With `workers` processes of its own, a rank loads ahead.
+
+    Raises HapError as the feed does.
+    """
     pinned = rank.device.type == "cuda"
     loader: Iterable[Any] = DataLoader(
         Shares(feed, rank), batch_size=None, sampler=steps, num_workers=workers, collate_fn=_as_it_is, pin_memory=pinned
     )
     for local in loader:
+        if isinstance(local, Wrong):
+            raise HapError(*local.diagnostics, status=local.status)
         yield {v: [t.to(rank.device, non_blocking=pinned) for t in parts] for v, parts in local.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hapdsl.graph.program import Program, Value
+from hapdsl.graph.program import Layout, Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
 from hapdsl.run.context import Range, Ranges
+from hapdsl.theory.placements import Placements
 
 Slices = tuple[slice, ...]
 
@@ -66,6 +68,23 @@ def counts(program: Program, value: Value, device: int) -> bool:
     return all(coordinate[a] == 0 for a, p in enumerate(value.placement) if p.kind == "R")
 
 
+def given(value: Value, tensors: Mapping[str, Tensor]) -> Tensor:
+    """The global tensor of a value; asked for once, since a mapping may make it then. Raises HapError HAP706."""
+    try:
+        return tensors[value.tensor]
+    except KeyError:
+        raise error("HAP706", f"no value is given for '{value.tensor}'") from None
+
+
+def firsts(layout: Layout, placement: Placements) -> list[int]:
+    """For each device the one whose replica holds for its own: the first along the axes over which `placement` replicates."""
+    index = {tuple(map(int, row)): device for device, row in enumerate(layout.coordinates)}
+    kinds = [p.kind for p in placement]
+    return [
+        index[tuple(0 if k == "R" else int(c) for k, c in zip(kinds, row, strict=True))] for row in layout.coordinates
+    ]
+
+
 def cut(program: Program, value: Value, device: int, tensor: Tensor, dtypes: Mapping[str, torch.dtype]) -> Tensor:
     """A device's share of a global tensor as `value` places it, in memory of its own.
 
@@ -107,18 +126,14 @@ def assemble(program: Program, value: Value, locals: Sequence[Tensor], tolerance
     `locals[device]`. Replicas may differ by `tolerance` (absolute, plus relative to their size).
     Raises HapError HAP708 for replicas that differ, HAP705 for a local tensor of another shape.
     """
-    layout, shape = program.layout, program.graph.tensors[value.tensor].shape
-    replicated = [a for a, p in enumerate(value.placement) if p.kind == "R"]
-    index = {tuple(int(c) for c in row): d for d, row in enumerate(layout.coordinates)}
-    whole = locals[0].new_zeros(shape)
-    for device, row in enumerate(layout.coordinates):
+    whole = locals[0].new_zeros(program.graph.tensors[value.tensor].shape)
+    for device, first in enumerate(firsts(program.layout, value.placement)):
         piece = ranges(program, value, device)
         local = locals[device]
         if tuple(local.shape) != sizes(piece):
             raise error(
                 "HAP705", f"device {device} holds {list(local.shape)} of {value}, expected {list(sizes(piece))}"
             )
-        first = index[tuple(0 if a in replicated else int(c) for a, c in enumerate(row))]
         if first != device:
             if not torch.allclose(local, locals[first], rtol=tolerance, atol=tolerance, equal_nan=True):
                 raise error("HAP708", f"devices {first} and {device} hold different replicas of {value}", status=1)
@@ -176,13 +191,13 @@ def transfer(program: Program, source: Value, target: Value, group: Sequence[int
     return found
 
 
-def largest_gap(made: Tensor, wanted: Tensor) -> float:
-    """The largest difference, relative where numbers are large; infinite where shapes differ or only one is finite."""
+def largest_gap(made: Tensor, wanted: Tensor, relative: bool = True) -> float:
+    """The largest difference of an element, `relative` where numbers are large; infinite where shapes differ, or only one is a number or finite."""
     if made.shape != wanted.shape:
         return float("inf")
     if not made.numel():
         return 0.0
     a, b = made.double(), wanted.double()
     same = (a == b) | (a.isnan() & b.isnan())
-    gap = torch.where(same, 0, (a - b).abs() / (1 + b.abs()))
-    return float(gap.nan_to_num(nan=float("inf")).max())
+    gap = (a - b).abs() / (1 + b.abs() if relative else 1)
+    return float(torch.where(same, 0, gap).nan_to_num(nan=math.inf, posinf=math.inf).max())

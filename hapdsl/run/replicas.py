@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hapdsl.graph.program import Value
 from hapdsl.run.distributed import Rank
+from hapdsl.run.pieces import firsts, largest_gap
 
 _STEP, _FACTORS = -7046029254386353131, (-4658895280553007687, -7723592293110705685)  # of SplitMix64, as signed numbers
 
@@ -55,19 +56,14 @@ def check(rank: Rank) -> list[Drift]:
     own = torch.stack([fingerprint(rank.held[v]) for v in values]).cpu()
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(every, own)
+    prints = torch.stack(every).tolist()
+    holders = {p: firsts(rank.program.layout, p) for p in {v.placement for v in values}}
     found = []
     for k, value in enumerate(values):
-        apart = tuple(d for d in range(len(every)) if every[d][k] != every[first_of(rank, value, d)][k])
+        apart = tuple(d for d, first in enumerate(holders[value.placement]) if prints[d][k] != prints[first][k])
         if apart:
             found.append(Drift(value.tensor, apart, _together(rank, value)))
     return found
-
-
-def first_of(rank: Rank, value: Value, device: int) -> int:
-    """The device whose replica holds for another's."""
-    layout = rank.program.layout
-    wanted = [0 if p.kind == "R" else int(c) for p, c in zip(value.placement, layout.coordinates[device], strict=True)]
-    return next(d for d, row in enumerate(layout.coordinates) if [int(c) for c in row] == wanted)
 
 
 def _together(rank: Rank, value: Value) -> float:
@@ -79,7 +75,6 @@ def _together(rank: Rank, value: Value) -> float:
         if p.kind == "R" and group.size > 1:
             group.backend.broadcast(after.view(-1), group.ranks[0], group.handle).wait()
     rank.held[value] = after
-    gap = (after.double() - before.double()).abs().max() if before.numel() else torch.zeros(())
-    largest = gap.nan_to_num(nan=float("inf")).double().cpu().reshape(1)
+    largest = torch.tensor([largest_gap(after, before, relative=False)], dtype=torch.float64)
     dist.all_reduce(largest, op=dist.ReduceOp.MAX)
     return float(largest)

@@ -39,10 +39,16 @@ class Line:
     def as_json(self) -> dict[str, Any]:
         """Without what isn't there; None for numbers that aren't finite."""
         found = {k: v for k, v in asdict(self).items() if v not in (None, [], {})}
-        found["metrics"] = {n: x if math.isfinite(x) else None for n, x in self.metrics.items()}
-        if not self.metrics:
-            del found["metrics"]
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in found.items()}
+        if self.metrics:
+            found["metrics"] = {n: finite(x) for n, x in self.metrics.items()}
+        if self.drift:
+            found["drift"] = [{**d, "gap": finite(d["gap"])} for d in self.drift]
+        return {k: finite(v) if isinstance(v, float) else v for k, v in found.items()}
+
+
+def finite(x: float) -> float | None:
+    """None for what JSON has no number for."""
+    return x if math.isfinite(x) else None
 
 
 class Scalars:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from hapdsl.graph.program import Program
-from hapdsl.run.report import Line, Told
+from hapdsl.run.report import Line, Told, finite
 from hapdsl.run.tracing import Traces, received
 
 Progress = Callable[[int, float], None]  # steps done, loss of the last one
@@ -47,11 +47,11 @@ class RunResult:
         found: dict[str, Any] = {
             "steps": self.steps,
             "first_step": self.first_step,
-            "step_s": _finite(self.step_s),
-            "loss": [_finite(x) for x in self.loss],
-            "metrics": {n: _finite(x) for n, x in self.metrics.items()},
-            "grad_norm": None if self.grad_norm is None else _finite(self.grad_norm),
-            "samples_s": None if self.samples_s is None else _finite(self.samples_s),
+            "step_s": finite(self.step_s),
+            "loss": [finite(x) for x in self.loss],
+            "metrics": {n: finite(x) for n, x in self.metrics.items()},
+            "grad_norm": None if self.grad_norm is None else finite(self.grad_norm),
+            "samples_s": None if self.samples_s is None else finite(self.samples_s),
         }
         drift = [{"step": line["step"], **d} for line in self.lines for d in line.get("drift", ())]
         skipped = [line["skipped"] for line in self.lines if "skipped" in line]
@@ -59,12 +59,8 @@ class RunResult:
         found |= {"skipped": skipped[-1], "scale": self.lines[-1]["scale"]} if skipped else {}
         if self.reference_loss is not None:
             differences = {"loss_diff": self.loss_diff, "param_diff": self.param_diff}
-            found |= {n: None if x is None else _finite(x) for n, x in differences.items()}
+            found |= {n: None if x is None else finite(x) for n, x in differences.items()}
         return found
-
-
-def _finite(x: float) -> float | None:
-    return x if math.isfinite(x) else None
 
 
 class Gathered:

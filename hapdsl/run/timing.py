@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -140,6 +141,48 @@ class Timing:
             late.append(1 - message_s / took)
         computing = min(1.0, max(0.0, statistics.median(lost)))
         return computing, min(1 - computing, max(0.0, statistics.median(late)))
+
+
+class Stopwatch:
+    """Seconds of each step that is done within it. A GPU works behind the process that feeds it, so there events on its stream say how long a step took; nobody
+    waits for them before all are asked for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._began: Any = None
+        self._under: deque[tuple[Any, Any]] = deque()  # events of steps that the GPU may not have ended
+        self._seconds: list[float] = []
+
+    def __enter__(self) -> None:
+        self._began = self._now()
+
+    def __exit__(self, *_: object) -> None:
+        ended = self._now()
+        if not self._cuda:
+            self._seconds.append(ended - self._began)
+            return
+        self._under.append((self._began, ended))
+        while self._under and self._under[0][1].query():
+            self._read()
+
+    @property
+    def seconds(self) -> list[float]:
+        """Of all steps so far; waits for the last one."""
+        while self._under:
+            self._under[0][1].synchronize()
+            self._read()
+        return self._seconds
+
+    def _now(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _read(self) -> None:
+        began, ended = self._under.popleft()
+        self._seconds.append(began.elapsed_time(ended) / 1e3)
 
 
 def every(own: float) -> tuple[float, ...]:

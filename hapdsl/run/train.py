@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Set
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
@@ -22,7 +21,7 @@ from hapdsl.run.alone import compare, train_alone
 from hapdsl.run.checkpoint import Checkpoint
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.course import Course, Passage, course, reserved
-from hapdsl.run.data import open_feed, remark, skip
+from hapdsl.run.data import open_feed, remark
 from hapdsl.run.distributed import Rank
 from hapdsl.run.guarded import joined
 from hapdsl.run.how import How
@@ -33,6 +32,7 @@ from hapdsl.run.pieces import assemble, ranges, sizes
 from hapdsl.run.report import Scalars, Told
 from hapdsl.run.reporting import Sink
 from hapdsl.run.result import Gathered, Progress, RunResult
+from hapdsl.run.timing import Stopwatch
 from hapdsl.run.tracing import Tracer, last
 
 
@@ -150,17 +150,14 @@ def work(sink: Sink, job: Job) -> None:
     feed = open_feed(job.data, graph, job.seed)
     scalars = Scalars(rank)
     drift: list[dict[str, Any]] = []
-    seconds: list[float] = []
+    stopwatch = Stopwatch(rank.device)
     to_do = passage.begin(Initial(graph, job.seed, job.dtype))
     tracer = Tracer(rank, last(to_do.start, job.steps) if job.trace else range(0))
-    skip(feed, to_do.start)
     for step, fed in zip(to_do, batches(feed, rank, to_do, job.how.workers), strict=True):
         reports = step % job.every == 0 or step == job.steps
         rank.gradients.measuring = reports
-        with tracer.at(step):
-            start = time.perf_counter()
+        with tracer.at(step), stopwatch:
             goals = rank.step(fed)
-        seconds.append(time.perf_counter() - start)
         scalars.add(goals)
         if job.how.check_replicas and step % job.how.check_replicas == 0:
             drift += [asdict(d) for d in replicas.check(rank)]
@@ -170,7 +167,7 @@ def work(sink: Sink, job: Job) -> None:
             if rank.rank == 0:
                 sink.send("step", line=asdict(line))
         passage.after(step)
-    slowest = torch.tensor(seconds, dtype=torch.float64)
+    slowest = torch.tensor(stopwatch.seconds, dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     if rank.rank == 0:
         sink.send(

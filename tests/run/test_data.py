@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import zipfile
 
 import numpy as np
 import pytest
@@ -158,6 +160,38 @@ def test_files_that_are_no_archives_are_refused(tmp_path):
             assert found.code == "HAP710" and "no .npz file" in found.message
 
 
+def npy(shape):
+    """A file of numpy's that says it holds so many numbers, and holds two."""
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return content.getvalue() + bytes(8)
+
+
+def test_archives_that_are_not_what_they_say(tmp_path):
+    """Each is refused with a code, and nothing is as large as a header claims."""
+    path = tmp_path / "d.npz"
+    np.savez_compressed(path, **GOOD)
+    with zipfile.ZipFile(path) as whole:
+        start = whole.getinfo("image.npy").header_offset
+    raw = bytearray(path.read_bytes())
+    raw[start + 60 : start + 90] = b"\xff" * 30  # in the middle of what is compressed
+    broken = [bytes(raw)]
+    for content in (npy((2**60,)), npy((2**70,)), npy((5, 8, 8))):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("image.npy", content)
+        broken.append(path.read_bytes())
+    for content in broken:
+        path.write_bytes(content)
+        with pytest.raises(HapError) as stop:
+            open_feed(str(path), classifier())
+        assert [d.code for d in stop.value.diagnostics] == ["HAP710"]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("image", "no array at all")
+    with pytest.raises(HapError, match="no array 'image'") as stop:
+        open_feed(str(path), classifier())
+    assert [d.code for d in stop.value.diagnostics] == ["HAP711"]
+
+
 def test_digits_need_an_image_and_a_label():
     with pytest.raises(HapError) as stop:
         open_feed(
@@ -193,6 +227,12 @@ def forgets():
 def misshapen():
     yield {"image": torch.zeros(11, 8, 8), "label": torch.zeros(12)}
 
+def strange():
+    yield {"image": object(), "label": torch.zeros(12, dtype=torch.int64)}
+
+def fractions():
+    yield {"image": torch.zeros(12, 8, 8), "label": torch.full((12,), 0.5)}
+
 def breaks():
     raise RuntimeError("no network")
 
@@ -218,7 +258,7 @@ def test_a_factory_is_started_again_when_it_ends(module):
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("forgets", "HAP711"), ("misshapen", "HAP711"), ("breaks", "HAP710"), ("nothing", "HAP710"), ("number", "HAP710"),
+        ("forgets", "HAP711"), ("misshapen", "HAP711"), ("strange", "HAP711"), ("fractions", "HAP711"), ("breaks", "HAP710"), ("nothing", "HAP710"), ("number", "HAP710"),
         ("absent", "HAP710"),
     ],
 )  # fmt: skip
@@ -268,6 +308,17 @@ def test_first_values_depend_on_the_seed_and_the_name_alone():
     assert torch.equal(a["a"], initial(graph, 1, torch.float64)["a"].float())
     lazy = Initial(graph, 1)
     assert set(lazy) == set(a) and all(torch.equal(lazy[n], a[n]) for n in a)
+
+
+def test_a_table_of_something_else_than_numbers(tmp_path):
+    path = tmp_path / "m.hap"
+    path.write_text("model m { input x : f32[4, 3]; frozen t : f32[3] init table; y = mul(x, t); output y }")
+    np.savez(f"{path}.npz", t=np.array(["a", "b", "c"]))
+    with pytest.raises(HapError, match=r"'t' of .* holds <U1, expected numbers") as stop:
+        initial(Workbench(path).graph(train=False))
+    assert [d.code for d in stop.value.diagnostics] == ["HAP711"]
+    np.savez(f"{path}.npz", t=np.array([1, 2, 3]))
+    assert initial(Workbench(path).graph(train=False))["t"].tolist() == [1, 2, 3]
 
 
 def test_random_integers_stay_below_what_their_readers_take():

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from hapdsl.graph.program import Layout
+from hapdsl.lang.diagnostics import HapError
 from hapdsl.run.distributed import Rank
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.launch import launch
 from hapdsl.run.validate import random_layout
 from hapdsl.theory.placements import P, R, S
-from tests.run.helpers import SHAPES, SHARES, Case, case, inputs_of, spread
+from tests.run.helpers import SHAPES, SHARES, Case, case, inputs_of, mover, spread
 
 RANKS = 4
 # Every conversion there is, on one axis; P -> R and P -> S start from random partial sums.
@@ -73,6 +76,25 @@ def cases() -> dict[str, Case]:
 
 
 CASES = cases()
+
+
+def meets(reporter, programs):
+    Rank(programs[dist.get_rank() % 2])
+
+
+@pytest.mark.parametrize("other", ["mesh", "method"])
+def test_ranks_with_other_programs_stop_before_they_wait_for_one_another(other):
+    """On other meshes they would make other groups, and other methods ask for other groups, too."""
+    graph = inputs_of(SHAPES[:1], ["f64"])
+    flat = random_layout(graph, (("devices", RANKS),), random.Random(1))
+    programs = [mover(graph, flat, [[(P,)], [(R,)]], "ring"), mover(graph, flat, [[(P,)], [(R,)]], "tree")]
+    if other == "mesh":
+        square = random_layout(graph, (("outer", 2), ("inner", 2)), random.Random(1))
+        programs[1] = mover(graph, square, [[(R, P)], [(R, R)]], "ring")
+    start = time.monotonic()
+    with pytest.raises(HapError) as stop:
+        launch(meets, RANKS, (programs,), timeout_s=8, method="fork")
+    assert {d.code for d in stop.value.diagnostics} == {"HAP717"} and time.monotonic() - start < 6
 
 
 def work(reporter, chosen):

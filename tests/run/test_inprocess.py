@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -12,11 +14,13 @@ from hypothesis import strategies as st
 
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.run.initial import initial
 from hapdsl.run.inprocess import InProcess, simulate
 from hapdsl.run.pieces import assemble
 from hapdsl.run.validate import random_layout
 from hapdsl.theory.placements import P, R, S
 from tests.run.helpers import inputs_of, mover, partials
+from tests.run.programs import program_of
 
 
 def one_axis(shares: dict[str, list[int]]) -> Layout:
@@ -123,6 +127,30 @@ def test_pieces_that_cannot_be_joined_are_refused():
     with pytest.raises(HapError) as stop:
         simulate(program, {"x0": torch.randn(8, 2)})
     assert stop.value.diagnostics[0].code == "HAP707"
+
+
+class Counted(Mapping):
+    """Tensors that are made when they are asked for."""
+
+    def __init__(self, tensors):
+        self.tensors, self.asked = tensors, Counter()
+
+    def __getitem__(self, name):
+        self.asked[name] += 1
+        return self.tensors[name]
+
+    def __iter__(self):
+        return iter(self.tensors)
+
+    def __len__(self):
+        return len(self.tensors)
+
+
+def test_first_values_are_made_once():
+    program = program_of("mlp_zero")
+    tensors = Counted(initial(program.graph))
+    InProcess(program).load(tensors)
+    assert tensors.asked == dict.fromkeys(tensors, 1)
 
 
 def test_replicas_that_differ_are_noticed():

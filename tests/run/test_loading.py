@@ -10,8 +10,10 @@ from safetensors.torch import save_file
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.run.data import open_feed
 from hapdsl.run.distributed import Rank
+from hapdsl.run.how import How
 from hapdsl.run.launch import launch
 from hapdsl.run.loading import batches
+from hapdsl.run.train import train
 from tests.graph.helpers import graph_of
 from tests.run.programs import HALF, randomly
 
@@ -58,6 +60,39 @@ def test_shares_of_a_batch_are_cut_from_the_same_batch(samples, workers):
         method="fork",
     )
     assert len(seen) == 3 * 3 * len(programs) and all(h["same"] for h in seen)
+
+
+def counted():
+    """Batches that end after four, each of a number of its own."""
+    for number in range(1, 5):
+        yield {"x": torch.full((8, 16), float(number)), "label": torch.full((8,), number)}
+
+
+def narrows():
+    yield {"x": torch.zeros(8, 16), "label": torch.zeros(8, dtype=torch.int64)}
+    yield {"x": torch.zeros(8, 15), "label": torch.zeros(8, dtype=torch.int64)}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iterator_gives_each_step_its_batch_whoever_loads_it(workers):
+    """Each process that loads data has an iterator of its own, and is asked for some of the steps."""
+    program, seen = randomly(graph_of(HALF.replace("CLIP", "")), 1, 2), []
+    launch(
+        loaded,
+        2,
+        ([program], f"{__name__}:counted", workers),
+        lambda rank, header, _: seen.append(header),
+        method="fork",
+    )
+    assert len(seen) == 6 and all(h["same"] for h in seen)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_wrong_with_a_batch_is_said_whoever_loads_it(workers):
+    program = randomly(graph_of(HALF.replace("CLIP", "")), 1, 2)
+    with pytest.raises(HapError, match=r"'x' of .*narrows has shape \[8, 15\], expected \[8, 16\]") as stop:
+        train(program, 2, 3, f"{__name__}:narrows", how=How(workers=workers))
+    assert [d.code for d in stop.value.diagnostics] == ["HAP711"]
 
 
 def test_safetensors_are_data_as_npz_is(samples):

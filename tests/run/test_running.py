@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from functools import cache
 from types import SimpleNamespace
 
@@ -24,6 +26,7 @@ from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.launch import launch
 from hapdsl.run.lower import Exchange, lower
 from hapdsl.run.replicas import check, fingerprint
+from hapdsl.run.report import Line
 from hapdsl.run.train import train
 from hapdsl.search.planner import plan
 from hapdsl.search.restriction import Restriction
@@ -154,13 +157,13 @@ def test_every_dtype_trains_alike(dtype):
 # -- replicas ---------------------------------------------------------------------------
 
 
-def drifter() -> Program:
+def drifter(text: str = DRIFT) -> Program:
     """Every device computes everything for itself."""
     cluster = Workbench(programs_folder() / "clusters" / "digits.hap").cluster("digits")
     alone = Restriction(
         lambda node, rule: all(p == R for p in (*rule.inputs, *rule.outputs)), lambda param, placement: placement == R
     )
-    return plan(graph_of(DRIFT), cluster, restriction=alone, baselines=False).program
+    return plan(graph_of(text), cluster, restriction=alone, baselines=False).program
 
 
 def test_replicas_that_drift_are_seen_and_brought_together():
@@ -205,6 +208,20 @@ def test_the_first_device_holds(name):
     )
 
 
+def test_a_report_is_json_whatever_its_numbers():
+    """A replica may hold no number where another one does."""
+    drift = [{"tensor": "w", "devices": [1], "gap": math.inf}]
+    line = Line(3, math.nan, math.inf, 0.5, None, {"m": math.nan, "n": 1.0}, drift=drift)
+    assert json.loads(json.dumps(line.as_json(), allow_nan=False)) == {
+        "step": 3,
+        "loss": None,
+        "grad_norm": None,
+        "step_s": 0.5,
+        "metrics": {"m": None, "n": 1.0},
+        "drift": [{"tensor": "w", "devices": [1], "gap": None}],
+    }
+
+
 def test_a_fingerprint_sees_any_bit():
     for dtype, n in ((torch.float32, 5), (torch.bfloat16, 3), (torch.int64, 4), (torch.bool, 9)):
         x = (torch.arange(n) % 2).to(dtype)
@@ -235,6 +252,18 @@ def test_what_stands_between_collectives_is_one_function(monkeypatch):
     plain, compiled = (train(program, 4, 4, "digits", how=How(compiled=c), collect=True) for c in (False, True))
     assert plain is not None and compiled is not None
     assert plain.loss == compiled.loss and all(torch.equal(t, compiled.final[n]) for n, t in plain.final.items())
+
+
+def timed(context, x):
+    return x * context.step
+
+
+def test_a_function_of_one_s_own_is_not_compiled(monkeypatch):
+    """Nothing is known of it: this one reads the clock, which in a graph would stand still."""
+    monkeypatch.setattr(torch, "compile", lambda function, **settings: function)
+    program = drifter(DRIFT.replace("tests.run.drift.drifting", f"{__name__}.timed"))
+    plain, compiled = (train(program, 4, 4, allow={__name__}, how=How(compiled=c)) for c in (False, True))
+    assert plain is not None and compiled is not None and plain.loss == compiled.loss
 
 
 def segmented(reporter, program):

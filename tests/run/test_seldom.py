@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,9 +28,12 @@ from hapdsl.run import (
     replan,
     tracing,
 )
+from hapdsl.run.actions import computing
+from hapdsl.run.call import prepare
 from hapdsl.run.checkpoint_state import write_whole
 from hapdsl.run.compiled import _plain
-from hapdsl.run.data import open_feed, skip
+from hapdsl.run.context import Clock, dtypes_at, whole
+from hapdsl.run.data import open_feed
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess
@@ -135,7 +139,6 @@ def listed():
 def test_a_run_that_goes_on_goes_through_an_iterator():
     """Else it would train on the first batches again; and an iterator that ends starts again."""
     feed = open_feed(f"{__name__}:counted", model(FED))
-    skip(feed, 3)
     assert [float(feed.batch(step)["x"][0, 0]) for step in range(3, 8)] == [3, 4, 1, 2, 3]
 
 
@@ -178,6 +181,9 @@ def test_what_doesn_t_fit_the_layout_is_refused():
     assert stop.value.diagnostics[0].code == "HAP706"
     assert pieces.largest_gap(torch.zeros(2), torch.zeros(3)) == math.inf
     assert pieces.largest_gap(torch.zeros(0, 3), torch.zeros(0, 3)) == 0
+    one, other = torch.tensor([1.0, math.inf]), torch.tensor([1.0, 2.0])
+    assert pieces.largest_gap(one, other) == pieces.largest_gap(other, one) == math.inf
+    assert pieces.largest_gap(one, one) == 0
     torn = pieces.transfer(program, start, end, [0, 1], False)
     with pytest.raises(HapError, match="aren't of one piece"):
         pieces.Transfer(start, (torn.targets[0], torn.sources[1]), (torn.sources[1],) * 2, True).verify()
@@ -252,6 +258,14 @@ def one_of_two(context, x):
     return x
 
 
+def divides(context, x):
+    return x, x * (1 / 0)
+
+
+def says_nothing(context, x):
+    raise ValueError
+
+
 @pytest.mark.parametrize(
     ("computes", "code", "words"),
     [
@@ -259,6 +273,8 @@ def one_of_two(context, x):
         (f'torch "{__name__}.nothing"', "HAP700", "has no function 'nothing'"),
         ("", "HAP700", "says nowhere what computes it"),
         (f'torch "{__name__}.one_of_two"', "HAP705", "returned 1 tensors, expected 2"),
+        (f'torch "{__name__}.divides"', "HAP705", "failed: ZeroDivisionError: division by zero"),
+        (f'torch "{__name__}.says_nothing"', "HAP705", "failed: ValueError$"),
     ],
 )
 def test_what_a_kernel_of_one_s_own_lacks(computes, code, words):
@@ -269,6 +285,20 @@ def test_what_a_kernel_of_one_s_own_lacks(computes, code, words):
         graph = build(tree, {}, operators({"own": op}), train=False)
         Reference(graph, F64, allow={__name__}).step({"x": torch.zeros(6, 5)})
     assert stop.value.diagnostics[0].code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("divides", "ZeroDivisionError: division by zero"), ("says_nothing", "ValueError$")]
+)
+def test_a_rank_says_which_kernel_failed(name, words):
+    op, tree = parse(OWN.format(f'torch "{__name__}.{name}"')).items
+    (node,) = build(tree, {}, operators({"own": op}), train=False).nodes
+    results = [whole(shape) for shape in node.instance.result_shapes]
+    call = prepare(node, [whole((6, 5))], results, Clock(), dtypes_at(F64), {__name__})
+    act = computing(call, SimpleNamespace(inputs=(0,), outputs=(1, 2), drops=()))
+    with pytest.raises(HapError, match=f"the kernel of 'own' .* failed: {words}") as stop:
+        act([torch.zeros(6, 5, dtype=F64), None, None])
+    assert stop.value.diagnostics[0].code == "HAP705"
 
 
 # -- compiled segments, and those who ask too much ------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 
 import numpy as np
@@ -12,11 +13,12 @@ import torch.nn.functional as F
 
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
-from hapdsl.run.alone import train_alone
+from hapdsl.run.alone import compare, train_alone
 from hapdsl.run.data import open_feed
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import InProcess, gather
 from hapdsl.run.reference import Reference
+from hapdsl.run.result import RunResult
 from hapdsl.run.train import train
 from hapdsl.workbench import Workbench
 from tests.run.programs import PLANS, program_of
@@ -91,7 +93,7 @@ def test_in_process_steps_carry_parameters_as_ranks_do():
 
 
 def test_values_end_after_their_last_reader():
-    """Nothing but the goals is left, and memory in between stays below what all values together take."""
+    """Nothing but the goals is left."""
     program = program_of("mlp_zero")
     executor = InProcess(program)
     executor.load(initial(program.graph))
@@ -112,6 +114,21 @@ def test_accuracy_of_digits():
     z = torch.relu(test["x"] @ result.final["w1"] + result.final["b1"]) @ result.final["w2"]
     assert torch.allclose(found, z, atol=1e-5)
     assert (found.argmax(-1) == test["label"]).double().mean() > 0.85
+
+
+def test_what_is_no_number_on_one_side_only_is_a_difference():
+    """Else a run that breaks down would be said to equal one that doesn't."""
+    nan = math.nan
+    ours = RunResult(3, 1.0, [1.0, nan, 2.0], final={"v": torch.tensor([1.0, 2.0]), "w": torch.tensor([1.0, nan])})
+    theirs = RunResult(3, 1.0, [1.0, 1.0, 2.5], final={"v": torch.tensor([1.0, 2.0]), "w": torch.tensor([1.0, 2.0])})
+    compare(ours, theirs, ["v", "w"])
+    assert ours.loss_diff == ours.param_diff == math.inf
+    assert ours.as_json()["loss_diff"] is ours.as_json()["param_diff"] is None
+    theirs.loss[1], theirs.final["w"][1] = nan, nan
+    compare(ours, theirs, ["v", "w"])
+    assert (ours.loss_diff, ours.param_diff) == (0.5, 0)
+    compare(ours, theirs, [])
+    assert ours.param_diff is None
 
 
 def test_programs_pickle_for_spawned_ranks():
@@ -141,12 +158,12 @@ def test_what_cannot_run_is_said_before_processes_start(arguments, code, monkeyp
 
 
 def test_a_wrong_label_ends_the_run_with_its_code(tmp_path):
-    """Only one rank sees it: the first to hold the last row."""
+    """Only one rank sees it, the one that holds this row; the others lose that one, and say so in vain."""
     program = program_of("mlp_data_parallel")
     graph = program.graph
     x, label = graph.tensors["x"], graph.tensors["label"]
     bad = np.zeros(label.shape, dtype=np.int64)
-    bad[:] = 10
+    bad[0] = 10
     np.savez(tmp_path / "bad.npz", x=np.zeros(x.shape, dtype=np.float32), label=bad)
     with pytest.raises(HapError) as stop:
         train(program, 4, 2, str(tmp_path / "bad.npz"), names=["a", "b", "c", "d"])
