@@ -12,6 +12,7 @@ import sys
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 _NEVER = 2**31 - 1
+_LARGEST = 32 * 2**20  # what glibc takes at most for the second before 2.35
 
 
 def keep_freed_memory() -> bool:
@@ -22,4 +23,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, _NEVER)) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
+    kept = mallopt(_MMAP_THRESHOLD, _NEVER) or mallopt(_MMAP_THRESHOLD, _LARGEST)
+    return bool(mallopt(_TRIM_THRESHOLD, _NEVER)) and bool(kept)

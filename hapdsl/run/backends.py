@@ -54,7 +54,7 @@ class Backend:
             return torch.device("cpu")
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if local >= torch.cuda.device_count():
-            raise error("HAP721", f"rank {os.environ.get('RANK', '0')} is the {local + 1}. of this machine, which has {torch.cuda.device_count()} GPUs")  # fmt: skip
+            raise error("HAP721", f"rank {os.environ.get('RANK', '0')} is number {local + 1} on this machine, which has {torch.cuda.device_count()} GPUs")  # fmt: skip
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
         return device

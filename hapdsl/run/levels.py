@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hapdsl.run.everybody import texts
 from hapdsl.run.groups import Group
 
 One = Generator[Any, None, Tensor]
@@ -61,10 +62,7 @@ class Levels:
 
 def node_names() -> list[str]:
     """Where each rank runs, by rank. All ranks must call it."""
-    own = os.environ.get("HAPDSL_NODE") or socket.gethostname()
-    found: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(found, own)
-    return found
+    return texts(os.environ.get("HAPDSL_NODE") or socket.gethostname())
 
 
 def levels(group: Group, names: Sequence[str]) -> Levels | None:

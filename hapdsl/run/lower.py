@@ -147,22 +147,18 @@ def goals(program: Program) -> Goals:
     for instruction in program.instructions:
         for value in instruction.outputs:
             made.setdefault(value.tensor, []).append(value)
+    loaded = {v for i in program.instructions if i.op in LOADS and i.node is None for v in i.outputs}
     updated: dict[Value, Value] = {}
     for name, new in graph.updates.items():
-        if new in made:
-            for held in dict.fromkeys(made.get(name, ())):
-                if Value(new, held.placement) in made[new] and _is_loaded(program, held):
-                    updated[held] = Value(new, held.placement)
-                elif _is_loaded(program, held):
-                    raise error("HAP709", f"{held} is held, but there is no {Value(new, held.placement)}", status=1)
+        for held in dict.fromkeys(made.get(name, ())) if new in made else ():
+            if held in loaded:
+                updated[held] = Value(new, held.placement)
+                if updated[held] not in made[new]:
+                    raise error("HAP709", f"{held} is held, but there is no {updated[held]}", status=1)
     wanted = (*graph.outputs, *graph.metrics)
     outputs = {name: made[name][-1] for name in wanted if name in made}
     loss = made[graph.loss][-1] if graph.loss in made else None
     return Goals(loss, outputs, updated)
-
-
-def _is_loaded(program: Program, value: Value) -> bool:
-    return any(value in i.outputs for i in program.instructions if i.op in LOADS and i.node is None)
 
 
 def lower(

@@ -23,6 +23,7 @@ from hapdsl.lang.diagnostics import HapError
 from hapdsl.run import levels
 from hapdsl.run.backends import Backend
 from hapdsl.run.distributed import groups
+from hapdsl.run.everybody import texts
 from hapdsl.run.groups import Group
 from hapdsl.run.lower import Exchange, lower
 from hapdsl.run.moves import Move
@@ -90,8 +91,7 @@ def begin(backend: Backend) -> Seen:
         if cuda
         else total_memory() / names.count(names[dist.get_rank()])
     )
-    kinds: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(kinds, torch.cuda.get_device_name(device) if cuda else "cpu")
+    kinds = texts(torch.cuda.get_device_name(device) if cuda else "cpu")
     return Seen(tuple(names), every(float(own)), tuple(kinds))
 
 

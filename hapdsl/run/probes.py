@@ -280,10 +280,7 @@ def _products(decl: OpDecl, most: float, per_size: float, dtype: str) -> Iterato
         size = 32.0
         while True:
             n = 8 * round(size / 8)
-            m, k = {"matmul_tn": (n, 8) if not thin else (4, n)}.get(decl.name, (4 if thin else n, n))
-            if decl.name == "matmul_tn":
-                m, k = (4, n) if thin else (n, n)
-            found = product(decl, m, k, n, dtype, by_flop=not thin)
+            found = product(decl, 4 if thin else n, n, n, dtype, by_flop=not thin)
             if found is None or found.moved > most:
                 break
             yield found

@@ -24,18 +24,14 @@ from torch import Tensor
 from hapdsl.run import levels
 from hapdsl.run.actions import Action, Store
 from hapdsl.run.distributed import Rank
+from hapdsl.run.everybody import texts
 from hapdsl.run.moves import Under
 from hapdsl.run.reporting import Sink
 
 Floats = NDArray[np.float64]
 STEPS = 5  # how many steps a trace holds at most: the last ones of a run
-TRACED = (
-    "load",
-    "compute",
-    "convert",
-    "start",
-    "finish",
-)  # actions that are an instruction's own, the same on all ranks
+# Actions that are an instruction's own, the same on all ranks.
+TRACED = ("load", "compute", "convert", "start", "finish")
 ROUNDS = 7  # of barriers by which clocks of several machines are laid over each other
 
 
@@ -163,8 +159,7 @@ def _offset() -> float:
     names = levels.node_names()
     if len(set(names)) == 1:
         return 0.0
-    hosts: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(hosts, socket.gethostname())
+    hosts = texts(socket.gethostname())
     stamps = []
     for _ in range(ROUNDS):
         dist.barrier()

@@ -37,6 +37,16 @@ def transposed(x, k, stride, pad, output_pad, groups):
     return torch.from_numpy(out[:, :, pad : out.shape[2] - pad, pad : out.shape[3] - pad])
 
 
+def pooled(take, outside, x, kernel, stride, pad):
+    """Window by window."""
+    x = np.pad(x.numpy(), ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=outside)
+    rows, columns = (range(0, n - kernel + 1, stride) for n in x.shape[2:])
+    out = np.stack(
+        [np.stack([take(x[:, :, i : i + kernel, j : j + kernel], axis=(2, 3)) for j in columns], -1) for i in rows], -2
+    )
+    return torch.from_numpy(out)
+
+
 def group_norm(x, weight, bias, groups, eps):
     parts = x.reshape(len(x), groups, -1)
     parts = (parts - parts.mean(-1, True)) / torch.sqrt(parts.var(-1, correction=0, keepdim=True) + eps)
@@ -57,16 +67,16 @@ def moments(x):
 IMAGES = {
     "conv2d": convolve,
     "conv_transpose2d": transposed,
-    "max_pool2d": lambda x, kernel, stride, pad: torch.nn.MaxPool2d(kernel, stride, pad)(x),
-    "avg_pool2d": lambda x, kernel, stride, pad: torch.nn.AvgPool2d(kernel, stride, pad)(x),
+    "max_pool2d": lambda x, kernel, stride, pad: pooled(np.max, -np.inf, x, kernel, stride, pad),
+    "avg_pool2d": lambda x, kernel, stride, pad: pooled(np.mean, 0, x, kernel, stride, pad),
     "adaptive_avg_pool2d": lambda x, size: torch.nn.AdaptiveAvgPool2d(size)(x),
-    "upsample_nearest2d": lambda x, factor: torch.nn.Upsample(scale_factor=factor)(x),
+    "upsample_nearest2d": lambda x, factor: torch.from_numpy(x.numpy().repeat(factor, 2).repeat(factor, 3)),
     "batch_norm_stats": moments,
     "batch_norm": batch_norm,
     "group_norm": group_norm,
     "embedding_bag": lambda ids, table: torch.nn.functional.one_hot(ids, len(table)).sum(-2).double() @ table,
     "logsumexp": lambda x: torch.log(torch.exp(x).sum(-1)),
     "pick": lambda x, index: (x * torch.nn.functional.one_hot(index, x.shape[-1])).sum(-1),
-    "binary_cross_entropy_with_logits": lambda z, y: torch.nn.BCEWithLogitsLoss()(z, y),
+    "binary_cross_entropy_with_logits": lambda z, y: (torch.log1p(torch.exp(z)) - z * y).mean(),
     "lower_triangle": lambda x: torch.from_numpy(x.numpy()[..., *np.tril_indices(x.shape[-1], -1)]),
 }

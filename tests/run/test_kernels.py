@@ -57,18 +57,18 @@ EXPECTED = {
     "bmm_nt": lambda a, b: torch.einsum("...mk,...nk->...mn", a, b),
     "bmm_tn": lambda a, b: torch.einsum("...km,...kn->...mn", a, b),
     "einsum": lambda *x, spec: torch.einsum(spec, *x),
-    "scale": lambda x, by: torch.mul(x, by),
-    "shift": lambda x, by: torch.add(x, by),
+    "scale": lambda x, by: torch.from_numpy(by * x.numpy()),
+    "shift": lambda x, by: torch.from_numpy(by + x.numpy()),
     "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
     "gelu_tanh": lambda x: x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "silu": lambda x: x / (1 + torch.exp(-x)),
     "cast": lambda x, to: x.to(DTYPES[to]),
     "cast_like": lambda g, x: g.to(x.dtype),
-    "sum": lambda x, dims: torch.sum(x, dim=dims),
+    "sum": lambda x, dims: reduced(np.add, x, dims),
     "mean": lambda x, dims: torch.mean(x, dim=dims),
-    "max": lambda x, dims: torch.amax(x, dim=dims),
+    "max": lambda x, dims: reduced(np.maximum, x, dims),
     "spread": lambda g, dims, sizes: spread(g, dims, sizes),
-    "softmax": lambda x: torch.nn.Softmax(-1)(x),
+    "softmax": lambda x: torch.exp(x) / torch.exp(x).sum(-1, True),
     "log_softmax": lambda x: torch.log(torch.nn.Softmax(-1)(x)),
     "layer_norm": lambda x, w, b, eps: (
         (x - x.mean(-1, True)) / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps) * w + b
@@ -79,7 +79,7 @@ EXPECTED = {
     "count_labels": lambda label, ignore, to: torch.tensor(float(label.numel()), dtype=torch.float64),
     "mse_loss": lambda x, target: torch.nn.MSELoss()(x, target),
     "accuracy": lambda z, label: (z.argmax(-1) == label).double().mean(),
-    "transpose": lambda x, perm: torch.permute(x, perm),
+    "transpose": lambda x, perm: torch.from_numpy(np.transpose(x.numpy(), perm).copy()),
     "concat": lambda *x, dim: torch.from_numpy(np.concatenate([t.numpy() for t in x], dim)),
     "slice": lambda x, dim, start, stop: torch.index_select(x, dim, torch.arange(start, stop)),
     "unslice": lambda g, dim, start, size: torch.zeros(
@@ -89,7 +89,7 @@ EXPECTED = {
     "elu": lambda x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x)),
     "pad": lambda x, dim, before, after, value: padded(x, dim, before, after, value),
     "standardize": lambda x, eps: (x - x.mean(-1, True)) / torch.sqrt(x.var(-1, correction=0, keepdim=True) + eps),
-    "embedding": lambda ids, table, padding: F.embedding(ids, table),
+    "embedding": lambda ids, table, padding: F.one_hot(ids, len(table)).double() @ table,
     **IMAGES,
     "attention": lambda q, k, v, mask=None, *, causal: attend(q, k, v, mask, causal),
     "rotary": lambda x, base, direction: turn(x, base, direction),
@@ -137,6 +137,10 @@ def attend(q, k, v, mask, causal):
         weights = torch.exp(scores - torch.logsumexp(scores, -1, True))
         heads.append(torch.einsum("bst,btf->bsf", weights.nan_to_num(0), v[:, h // shared]))
     return torch.stack(heads, 1)
+
+
+def reduced(step, x, dims):
+    return torch.from_numpy(np.asarray(step.reduce(x.numpy(), axis=tuple(np.atleast_1d(dims)))))
 
 
 def padded(x, dim, before, after, value):

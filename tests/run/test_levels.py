@@ -7,10 +7,12 @@ import random
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from hapdsl.graph.program import METHODS, Layout
 from hapdsl.run import collectives, levels
 from hapdsl.run.distributed import Rank
+from hapdsl.run.everybody import texts
 from hapdsl.run.groups import Group
 from hapdsl.run.inprocess import InProcess
 from hapdsl.run.launch import launch
@@ -93,6 +95,19 @@ def test_ranks_hold_what_the_inprocess_executor_holds(name, reported):
             for rank, local in enumerate(locals):
                 assert mine[rank].dtype == local.dtype
                 assert torch.equal(mine[rank], local), (nodes, value, rank)
+
+
+SAID = ["", "häp", "a longer one", "x"]
+
+
+def says(reporter):
+    reporter.send("heard", texts=texts(SAID[dist.get_rank()]), nothing=texts(""))
+
+
+def test_texts_of_any_length_are_known_to_all():
+    heard = []
+    launch(says, RANKS, (), lambda rank, header, _: heard.append((header["texts"], header["nothing"])), method="fork")
+    assert heard == [(SAID, [""] * RANKS)] * RANKS
 
 
 def test_levels_are_used(monkeypatch):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import METHODS, Layout
+from hapdsl.run import allocator
 from hapdsl.run.distributed import Rank
 from hapdsl.run.initial import Initial, random_inputs
 from hapdsl.run.launch import launch
@@ -90,6 +92,23 @@ def test_ranks_hold_what_is_predicted(peaks):
     }
     assert max(ratios.values()) <= 1.10, max(ratios, key=lambda k: ratios[k])
     assert min(ratios.values()) >= 0.90, min(ratios, key=lambda k: ratios[k])
+
+
+@pytest.mark.parametrize("most", [2**31 - 1, 32 * 2**20])
+def test_freed_memory_is_kept_as_far_as_the_c_library_goes(most, monkeypatch):
+    """Before 2.35 glibc refuses to keep blocks of more than 32 MiB from being mapped each by itself; the rest is set all the same."""
+    held = {}
+
+    def mallopt(name, value):
+        if name == -3 and value > most:
+            return 0
+        held[name] = value
+        return 1
+
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    assert allocator.keep_freed_memory() and held == {-3: most, -1: 2**31 - 1}
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: SimpleNamespace())
+    assert not allocator.keep_freed_memory()
 
 
 MOVED = """model moved(b = 64, d = 1024) {
