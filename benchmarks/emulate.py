@@ -254,9 +254,13 @@ def made() -> str:
     return page(rows.read(LINES))
 
 
+def quotas_of(arguments: argparse.Namespace) -> list[float]:
+    return [float(x) for x in arguments.quotas.split(",")]
+
+
 def opened(arguments: argparse.Namespace) -> Emulated:
     """The lab that the options describe."""
-    quotas = [float(x) for x in arguments.quotas.split(",")]
+    quotas = quotas_of(arguments)
     return Emulated(quotas, [arguments.rate] * len(quotas), arguments.latency)
 
 
@@ -295,11 +299,15 @@ def options(module: str, words: str | None) -> argparse.ArgumentParser:
 
 
 def parsed(parser: argparse.ArgumentParser, models: Iterable[str]) -> argparse.Namespace:
-    """The options, `models` as a list. Ends the process where a name is none of `models`, which are all that there are."""
+    """The options, `models` as a list. Ends the process where a name is none of `models`, which are all that there are, or quotas are no numbers."""
     arguments = parser.parse_args()
     arguments.models = list(models) if arguments.models is None else arguments.models.split(",")
     if unknown := [m for m in arguments.models if m not in models]:
         parser.error(f"no model {', '.join(unknown)}; there are {', '.join(models)}")
+    try:
+        quotas_of(arguments)
+    except ValueError:
+        parser.error(f"--quotas {arguments.quotas}: a part of a processor for each rank, such as .8,.4")
     return arguments
 
 

@@ -126,12 +126,16 @@ def test_the_summary_measures_and_writes_nothing_where_help_is_asked_for(
 
 
 @pytest.mark.parametrize("module", [emulate, accuracy])
-def test_a_model_that_is_none_is_said(
+def test_what_the_options_say_wrongly_is_said(
     module: Any, page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as stop:
-        run(module, monkeypatch, "--models", "mlp,gtp")
-    assert stop.value.code == 2 and "no model gtp; there are mlp, " in capsys.readouterr().err
+    for words, said in (
+        (("--models", "mlp,gtp"), "no model gtp; there are mlp, "),
+        (("--quotas", ".8,a"), "--quotas .8,a: a part of a processor for each rank"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            run(module, monkeypatch, *words)
+        assert stop.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_a_model_without_programs_calibrates_nothing(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
