@@ -1,6 +1,6 @@
 """`python -m benchmarks.tables`: every table of the pages once more, from the rows in benchmarks/results. Measures nothing.
 
-    python -m benchmarks.tables --check     write nothing; status 1 where a page has other figures than the rows
+With --check nothing is written, and the status is 1 where a page has other figures than the rows.
 """
 
 from __future__ import annotations
