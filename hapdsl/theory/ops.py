@@ -55,6 +55,11 @@ class OpDecl:
         return tuple(o for o in self.operands if o.kind == "state")
 
     @property
+    def patterns(self) -> tuple[tuple[nodes.Index, ...], ...]:
+        """The dims of each operand, and then of each output."""
+        return (*(o.dims for o in self.operands), *(r.dims for r in self.results))
+
+    @property
     def is_update(self) -> bool:
         """Can it stand in `train ... with`? It takes a parameter and its gradient first, and returns the new value of the
         parameter `w` as `w_new`, and of each piece of state alike."""
@@ -152,6 +157,10 @@ def _check(op: nodes.Op, decl: OpDecl, report: Report) -> None:
             op.span,
             "give each its own name",
         )
+    stars = {i.names[0] for dims in decl.patterns for i in dims if i.star}
+    single = {name for dims in decl.patterns for i in dims if not i.star for name in i.names}
+    for name in sorted(stars & single):
+        report.add("HAP310", f"'{name}' is a star and a single index of '{op.name}'", op.span, "give each its own name")
     if op.name in RESERVED:
         report.add("HAP318", f"'{op.name}' is a word of programs", op.span, "give the operator another name")
     for name in sorted(set(operand_names) & indices):
@@ -206,8 +215,7 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
                 known(set(rule.targets), results, "output")
                 known(names_in(rule.value), operands | attributes, "operand or attribute")
         case nodes.At(index=index, value=value):
-            patterns = [*(o.dims for o in decl.operands), *(r.dims for r in decl.results)]
-            known({index}, {i.names[0] for dims in patterns for i in dims if len(i.names) == 1}, "dim by itself")
+            known({index}, {i.names[0] for dims in decl.patterns for i in dims if len(i.names) == 1}, "dim by itself")
             known(names_in(value), attributes, "attribute")
         case nodes.Order(output=output, value=value):
             known({output}, results, "output")

@@ -95,11 +95,7 @@ def _of_notation(decl: OpDecl) -> list[Row]:
 
 
 def _indices(decl: OpDecl) -> list[str]:
-    return list(dict.fromkeys(name for dims in _all_dims(decl) for name in index_names(dims)))
-
-
-def _all_dims(decl: OpDecl) -> list[tuple[nodes.Index, ...]]:
-    return [*(o.dims for o in decl.operands), *(r.dims for r in decl.results)]
+    return list(dict.fromkeys(name for dims in decl.patterns for name in index_names(dims)))
 
 
 def _cut(decl: OpDecl, name: str) -> Iterator[Row]:
@@ -123,7 +119,7 @@ def _cut(decl: OpDecl, name: str) -> Iterator[Row]:
         return
     if "R" in outputs and name not in decl.sums:
         return
-    star = any(i.star and name in i.names for dims in _all_dims(decl) for i in dims)
+    star = any(i.star and name in i.names for dims in decl.patterns for i in dims)
     where = " = ".join([*(b for b in before if not b.isdigit()), "1"]) if before else ""
     yield Row(f"*{name}" if star else name, tuple(operands), tuple("P" if p == "R" else p for p in outputs), where)
 

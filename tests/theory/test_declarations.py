@@ -53,6 +53,8 @@ WRONG: list[tuple[str, tuple[int, int], str]] = [
     ("HAP310", (1, 1), "op f(x[i], x[i]) -> y[i] { flops i }"),
     ("HAP310", (1, 1), "op f(x[i]) -> x[i] { flops i }"),
     ("HAP310", (1, 1), "op f(x[i], attr x = 1) -> y[i] { flops i }"),
+    ("HAP310", (1, 1), "op f(x[*i], w[i]) -> y[*i] { flops i }"),
+    ("HAP310", (1, 1), "op f(x[*i], w[(h i)]) -> y[*i, h] { flops i }"),
     ("HAP311", (1, 1), "op f(x[i], i[j]) -> y[i, j] { flops j }"),
     ("HAP308", (1, 1), "op f(attr spec) -> y[] { notation spec }"),
     ("HAP308", (1, 1), "op f(a[], b[], attr spec) -> y[] { notation spec }"),

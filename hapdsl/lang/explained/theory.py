@@ -61,7 +61,7 @@ THEORY: dict[str, Explanation] = {
     ),
     "HAP310": Explanation(
         "one name for two things",
-        "Operands, attributes and outputs of an operator have names of their own.",
+        "Operands, attributes and outputs of an operator have names of their own, and so have stars and single indices.",
         "op f(x[*i], x[*i]) -> y[*i] { }",
         "op f(a[*i], b[*i]) -> y[*i] { }",
     ),
