@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hapdsl.importing.atoms import Atom, Dim, leaves, root
+from hapdsl.importing.clean import changes
 from hapdsl.importing.constants import Constant, Constants, NoValue
 from hapdsl.importing.handlers import KNOWING
 from hapdsl.importing.layouts import Layouts
@@ -65,14 +67,20 @@ class Builder(Layouts):
     def run(self) -> None:
         """Translate the graph. Raises HapError HAP874 an unknown operator, HAP875 a change in place, HAP876 a dtype."""
         problem: HapError | None = None
+        in_order = self.overwrites_constants()
         for _ in range(PASSES):
             self.ties.changes, problem = 0, None
             before = len(self.merged)
             self.env, self.statements, self.declared, self.known_outputs, self.base = {}, [], {}, [], {}
+            if in_order:
+                self.constants.values.clear()
             try:
                 for node in self.traced.graph.nodes:
                     self.here = node
                     self.visit(node)
+                    if in_order and self.constants.has(node):
+                        with suppress(NoValue):  # whoever needs it says so
+                            self.constants.value(node)
             except HapError as found:  # what was learnt before it may be all that it lacked: a tensor's equal dims are told apart where it is declared
                 problem = found
             if self.ties.changes == 0 and len(self.merged) == before:
@@ -95,6 +103,13 @@ class Builder(Layouts):
             values = [self.env[n] for n in found if isinstance(n, Node)]
             names = self.traced.outputs or [f"y{k}" for k in range(len(values))]
             self.known_outputs = [(n, v) for n, v in zip(names, values, strict=False) if isinstance(v, Value)]
+
+    def overwrites_constants(self) -> bool:
+        """Is a part of a constant overwritten? Then constants are worked out in the graph's order, so that each reader finds what is there by then."""
+        changing = (n for n in self.traced.graph.nodes if n.op == "call_function" and changes(n))
+        return any(
+            self.constants.has(n) and n.all_input_nodes and n.all_input_nodes[0].op != "placeholder" for n in changing
+        )
 
     def look(self, node: Node) -> None:
         """Remember what a view looks at."""
@@ -196,7 +211,7 @@ class Builder(Layouts):
         except NoValue as problem:
             raise self.refuse(f"buffer {problem}, which has no values on the meta device,") from None
         dtype = self.dtype(tensor)
-        self.tables[name] = tensor
+        self.tables[name] = tensor.clone()  # what is overwritten later is another
         return self.declare(
             "frozen" if dtype in FLOATS else "buffer", name, resolved(x.dims), tuple(tensor.shape), dtype
         )

@@ -7,15 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch._subclasses import FakeTensor
 from torch.fx import Node
 
 from hapdsl.importing.atoms import Dim
 from hapdsl.importing.trace import Traced
-
-# What looks like a constant but must not be folded: it changes what it is given, or is drawn anew.
-_NEVER = ("aten.dropout", "aten.rand", "aten.bernoulli", "aten.batch_norm")
-
 
 # A tensor of one number, in a shape that another has or that is given: nothing of its content is read.
 FILLS = {"zeros": 0, "ones": 1, "empty": 0, "full": None}
@@ -42,9 +39,8 @@ class Constants:
             if node.op == "placeholder":
                 self.known[node] = self.traced.names.get(node.name, ("", ""))[0] == "buffer"
             else:
-                inputs = node.all_input_nodes
-                drawn = str(node.target).startswith(_NEVER)
-                self.known[node] = node.op == "call_function" and not drawn and all(self.has(n) for n in inputs)
+                folds = node.op == "call_function" and not _changes_each_time(node)
+                self.known[node] = folds and all(self.has(n) for n in node.all_input_nodes)
         return self.known[node]
 
     def value(self, node: Node) -> Any:
@@ -73,6 +69,12 @@ class Constants:
             return torch.reshape(*args)  # type: ignore[arg-type]
         assert callable(node.target)
         return node.target(*args, **kwargs)
+
+
+def _changes_each_time(node: Node) -> bool:
+    """Is what a node makes of constants none: drawn anew in each step, or statistics that a step changes?"""
+    drawn = isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    return drawn or str(node.target) == "aten.batch_norm.default"
 
 
 @dataclass
