@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hapdsl.commands.options import files, to_stdout
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import HapError
-from hapdsl.lang.files import write_file
+from hapdsl.lang.files import check_writable, write_file
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @click.command("import")
@@ -62,15 +67,18 @@ def command(
     from hapdsl.importing.factory import find, make
     from hapdsl.importing.weights import save_tables
 
-    module = make(find(factory), factory)
     name = name or factory.rpartition(":")[2].rpartition(".")[2].lower()
+    if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None:
+        raise click.UsageError(f"'{name}' can't be a model's name: letters, digits and _ can, --name NAME")
+    if output is not None:
+        check_writable(output)
+    module = make(find(factory), factory)
     wishes = (example, name, loss, target, optimizer, f"imported from {factory}", ops)
     try:
         found = import_module(module, *wishes)
     except HapError:
-        if not any(b.is_meta for b in module.buffers()):
+        if not _lacks_content(module):
             raise
-        # a table that the module fills in after making it has no values without a real module
         found = import_module(make(find(factory), factory, weights=True), *wishes)
     result = {
         "model": found.model,
@@ -99,3 +107,9 @@ def command(
         kept = f"kept in {beside}" if beside is not None else "kept with -o"
         out.say(f"constants of the module that the text can't say, {kept}: {', '.join(sorted(found.tables))}")
     return 0
+
+
+def _lacks_content(module: nn.Module) -> bool:
+    """Has a module made without weights tensors beside its parameters whose numbers it needs, such as a table that it fills in later?"""
+    own = (t for part in module.modules() for t in (*part.buffers(recurse=False), *vars(part).values()))
+    return any(getattr(t, "is_meta", False) is True for t in own)

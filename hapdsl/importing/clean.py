@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 SKIPPED = {
-    "aten.alias.default", "aten.contiguous.default", "aten.lift_fresh_copy.default", "aten.detach_.default", "aten.positive.default",
+    "aten.alias.default", "aten.contiguous.default", "aten.lift_fresh_copy.default", "aten.positive.default",
 }  # fmt: skip
 CASTS = {
     "aten.to.dtype",
@@ -30,6 +30,8 @@ COMMUTES = {"aten.add.Tensor", "aten.mul.Tensor"}
 def clean(graph: Graph) -> None:
     """Take away what computes nothing, and put one call in the place of each composite. Cost: linear in nodes, per pattern."""
     for node in list(graph.nodes):
+        if node.target is torch.ops.aten.detach_.default:
+            node.target = torch.ops.aten.detach.default  # in place it changes no number
         if node.op == "call_function" and _is_nothing(node):
             source = node.all_input_nodes[0] if node.all_input_nodes else None
             if source is not None and node.users:
@@ -43,9 +45,10 @@ def clean(graph: Graph) -> None:
             continue
         for name, pattern, arguments in COMPOSITES:
             found: dict[str, Any] = {}
-            if _match(pattern, node, found):
+            given = arguments(found) if _match(pattern, node, found) else None
+            if given is not None:
                 with graph.inserting_before(node):
-                    made = graph.call_function(Composite(name), arguments(found))
+                    made = graph.call_function(Composite(name), given)
                 made.meta = dict(node.meta)
                 node.replace_all_uses_with(made)
                 break
@@ -130,7 +133,7 @@ def _match(pattern: Any, value: Any, found: dict[str, Any]) -> bool:
         case Near(value=number):
             return isinstance(value, int | float) and abs(value - number) < 1e-4 * max(1.0, abs(number))
         case Call(op=op, args=args):
-            if not isinstance(value, Node) or str(value.target) != op:
+            if not isinstance(value, Node) or str(value.target) != op or value.kwargs:  # such as the factor `alpha`
                 return False
             for order in _orders(op, args):
                 attempt = dict(found)
@@ -172,10 +175,23 @@ def _rotary() -> Call:
     return call("add.Tensor", call("mul.Tensor", x, Any_("cos")), call("mul.Tensor", turned, Any_("sin")))
 
 
-Arguments = Callable[[dict[str, Any]], tuple[Any, ...]]
+def _of_norm(found: dict[str, Any]) -> tuple[Any, ...] | None:
+    """A norm's weight is a vector as wide as what it scales, its eps a number."""
+    x, weight, eps = found["x"], found["weight"], found["eps"]
+    shape = tuple(weight.meta["val"].shape) if isinstance(weight, Node) else ()
+    return (x, weight, eps) if shape == tuple(x.meta["val"].shape[-1:]) and isinstance(eps, int | float) else None
+
+
+def _of_rotary(found: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Both halves are turned, or it is another function."""
+    x = found["x"]
+    return (x, found["cos"], found["sin"]) if 2 * found["half"] == x.meta["val"].shape[-1] else None
+
+
+Arguments = Callable[[dict[str, Any]], tuple[Any, ...] | None]  # of what a pattern has found; None where that won't do
 # The outermost first: a pattern that holds another one stands before it.
 COMPOSITES: tuple[tuple[str, Call, Arguments], ...] = (
-    ("rms_norm", call("mul.Tensor", Any_("weight"), _rms()), lambda f: (f["x"], f["weight"], f["eps"])),
+    ("rms_norm", call("mul.Tensor", Any_("weight"), _rms()), _of_norm),
     ("gelu_tanh", _gelu_tanh(), lambda f: (f["x"],)),
-    ("rotary", _rotary(), lambda f: (f["x"], f["cos"], f["sin"])),
+    ("rotary", _rotary(), _of_rotary),
 )

@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from hapdsl.importing import example as examples
 from hapdsl.importing import (
     lengths,
+    on_attention,
     on_borders,
     on_chance,
     on_choices,
     on_classes,
     on_declared,
+    on_distances,
     on_experts,
     on_images,
     on_indexing,
@@ -26,24 +28,28 @@ from hapdsl.importing import (
     on_masks,
     on_matrices,
     on_numbers,
+    on_overwritten,
 )
 from hapdsl.importing.build import Builder
 from hapdsl.importing.clean import clean
 from hapdsl.importing.handlers import HANDLERS
 from hapdsl.importing.names import Symbols, find_parts
 from hapdsl.importing.text import Writer
-from hapdsl.importing.trace import trace
+from hapdsl.importing.trace import NO_RESULT, RESULTS, trace
 from hapdsl.importing.values import Statement, Value
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.print import to_text
+from hapdsl.theory.dtypes import FLOATS
 
 # Imported for what that does: they fill the table of handlers.
 assert (
-    on_borders
+    on_attention
+    and on_borders
     and on_chance
     and on_choices
     and on_classes
+    and on_distances
     and on_experts
     and on_images
     and on_indexing
@@ -52,6 +58,7 @@ assert (
     and on_layout
     and on_matrices
     and on_numbers
+    and on_overwritten
 )
 
 LOSSES: Mapping[str, Callable[..., Tensor]] = {
@@ -94,7 +101,7 @@ def import_module(
     """
     if not isinstance(module, nn.Module):
         raise error("HAP871", f"a {type(module).__name__} is no nn.Module", help="give the module itself: Net(…)")
-    call = nodes.Call("adam", ()) if not optimizer else examples.optimizer(optimizer)
+    call = examples.optimizer(optimizer)
     given = examples.of(example)
     function = LOSSES.get(loss) if isinstance(loss, str) else loss
     if isinstance(loss, str) and function is None:
@@ -127,6 +134,8 @@ def import_module(
     builder = Builder(traced, handler, atoms)
     builder.run()
     found, outputs = _results(builder)
+    if found is None and not outputs:
+        raise error("HAP873", NO_RESULT, help=RESULTS)
     if found is not None and not any(d.kind == "param" for d in builder.declared.values()):
         outputs = [("loss", found), *outputs]  # nothing to train: the loss is an output like the others
         found = None
@@ -159,17 +168,12 @@ def _input(names: Mapping[str, tuple[str, str]], node: torch.fx.Node) -> str | N
 
 
 def _results(builder: Builder) -> tuple[Value | None, list[tuple[str, Value]]]:
-    """The loss, and the other results."""
+    """The loss, and the other results in the shapes that the module gives them."""
     found = builder.known_outputs
-    scalars = [(n, v) for n, v in found if not v.dims and v.tensor.statement is not None]
+    scalars = [(n, v) for n, v in found if not v.dims and v.dtype in FLOATS and v.tensor.statement is not None]
     loss = next((v for n, v in scalars if n == "loss"), scalars[0][1] if scalars else None)
-    others = [(n, _seen(builder, v)) for n, v in found if v is not loss]
+    others = [(n, builder.logical(v)) for n, v in found if v is not loss]
     return None if loss is None else builder.logical(loss), others
-
-
-def _seen(builder: Builder, value: Value) -> Value:
-    """A result in the shape that the module gives it."""
-    return builder.logical(value)
 
 
 def _live(statements: list[Statement], results: list[Value], training: bool) -> list[Statement]:

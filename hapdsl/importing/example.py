@@ -38,16 +38,20 @@ def read(text: str, device: str = "meta") -> Example:
     for piece in (p.strip() for p in text.split(";")):
         if not piece:
             continue
-        name, colon, rest = piece.partition(":")
+        name, colon, rest = (word.strip() for word in piece.partition(":"))
         if not colon:
-            name, equals, value = piece.partition("=")
+            name, equals, rest = (word.strip() for word in piece.partition("="))
             if not equals:
                 raise error("HAP872", f"'{piece}' is no argument", help=FORM)
-            found.kwargs[name.strip()] = _plain(value.strip())
+        if not name.isidentifier() or name in found.kwargs:
+            what = "is there twice" if name in found.kwargs else "is no name of an argument"
+            raise error("HAP872", f"'{name}' {what}", help=FORM)
+        if not colon:
+            found.kwargs[name] = _plain(rest)
             continue
-        kind, shape, symbols = _type(rest.strip(), known)
-        found.kwargs[name.strip()] = torch.empty(shape, dtype=DTYPES[kind], device=device)
-        found.dims[name.strip()] = symbols
+        kind, shape, symbols = _type(rest, known)
+        found.kwargs[name] = torch.empty(shape, dtype=DTYPES[kind], device=device)
+        found.dims[name] = symbols
     if not found.dims:
         raise error("HAP872", "the example has no tensor", help=FORM)
     return found
@@ -75,11 +79,11 @@ def _type(text: str, known: dict[str, int]) -> tuple[str, list[int], list[str | 
         if not entry:
             continue
         name, equals, value = (x.strip() for x in entry.partition("="))
-        if not equals and name.isdigit():
+        if not equals and name.isdecimal():
             shape.append(int(name))
             symbols.append(None)
             continue
-        if not name.isidentifier() or not (value.isdigit() if equals else name in known):
+        if not name.isidentifier() or not (value.isdecimal() if equals else name in known):
             raise error("HAP872", f"the dim '{entry}' has no length", help=FORM)
         if equals:
             known[name] = int(value)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hapdsl.importing.trace import own_line
@@ -28,7 +28,10 @@ class _Meta(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func in _CONTENTLESS and kwargs.get("out") is None:
+        by_tensors = any(
+            isinstance(a, Tensor) for a in (*args, *kwargs.values())
+        )  # these say the device, or are written into
+        if func in _CONTENTLESS and not by_tensors:
             kwargs["device"] = "meta"
         return func(*args, **kwargs)
 
@@ -46,7 +49,10 @@ def find(spec: str) -> Any:
         sys.path.insert(0, "")  # as with `python -m`: modules beside the user
     try:
         found: Any = importlib.import_module(module)
-    except Exception as problem:  # the user's own module may fail in any way; say which, without a traceback
+    except (
+        Exception,
+        SystemExit,
+    ) as problem:  # the user's own module may fail in any way; say which, without a traceback
         raise error(
             "HAP870", f"module '{module}' can't be imported: {type(problem).__name__}: {problem}", own_line(problem)
         ) from None
@@ -87,7 +93,7 @@ def make(factory: Any, spec: str, weights: bool = False) -> nn.Module:
             found = factory if isinstance(factory, nn.Module) else factory()
     except HapError:
         raise
-    except Exception as problem:  # as above
+    except (Exception, SystemExit) as problem:  # as above
         raise error("HAP870", f"{spec} fails: {type(problem).__name__}: {problem}", own_line(problem)) from None
     if not isinstance(found, nn.Module):
         raise error(

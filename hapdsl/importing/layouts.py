@@ -286,8 +286,14 @@ class Layouts:
         return self.emit(op, operands, dims, layout, made, **attributes)
 
     def promoted(self, values: Sequence[Value]) -> list[Value]:
-        """The values in one dtype, as torch promotes; operators of the theory don't."""
-        wide = NAMES[functools.reduce(torch.promote_types, [DTYPES[v.dtype] for v in values])]
+        """The values in one dtype, as torch promotes, for which scalars count less; operators of the theory don't."""
+        by_rank = [[DTYPES[v.dtype] for v in values if bool(v.dims) == ranked] for ranked in (True, False)]
+        kinds = [
+            torch.empty((1,) * (1 - k), dtype=functools.reduce(torch.promote_types, own), device="meta")
+            for k, own in enumerate(by_rank)
+            if own
+        ]
+        wide = NAMES[torch.result_type(kinds[0], kinds[-1])]
         return [v if v.dtype == wide else self.emit("cast", [v], v.dims, v.stored, wide, to=wide) for v in values]
 
     def stretched(self, value: Value, layout: Layout) -> Value:

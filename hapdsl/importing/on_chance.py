@@ -15,6 +15,7 @@ from torch.fx import Node
 from hapdsl.importing.atoms import size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.handlers import handles
+from hapdsl.importing.on_layout import shape_of
 from hapdsl.importing.on_numbers import fresh, number, scaled
 from hapdsl.importing.values import Followed, Value
 
@@ -39,18 +40,14 @@ class Chance(Followed):
         return found
 
 
-def _shape(node: Node) -> tuple[int, ...]:
-    return tuple(int(n) for n in node.meta["val"].shape)
-
-
 @handles("aten.bernoulli.float", "aten.bernoulli.p", constants=True)
 def bernoulli(b: Builder, node: Node, x: Any, keep: float = 0.5, **_: Any) -> Chance:
-    return Chance("kept", _shape(node), float(keep))
+    return Chance("kept", shape_of(node), float(keep))
 
 
 @handles("aten.rand.default", "aten.rand_like.default", constants=True)
 def rand(b: Builder, node: Node, *_: Any, **__: Any) -> Chance:
-    return Chance("uniform", _shape(node))
+    return Chance("uniform", shape_of(node))
 
 
 def _add(b: Builder, x: Any, y: Any) -> Any:

@@ -17,13 +17,14 @@ from hapdsl.importing.on_layout import as_value, part
 from hapdsl.importing.on_matrices import batched
 from hapdsl.importing.on_numbers import (
     MASKED,
-    NO_LIMIT,
     Operand,
     causal,
     clamped,
     fresh,
+    limited,
     made,
     number,
+    power,
     reduced,
     scaled,
     shifted,
@@ -38,7 +39,7 @@ def compare(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
     op = str(node.target).split(".")[1]
     if not isinstance(x, Value):
         x, y, op = y, x, MIRRORED[op]
-    n = number(y)
+    n = int(y) if isinstance(y, bool) else number(y)
     x = fresh(as_value(b, x))
     if n is not None:
         return b.emit(op, [x], x.dims, x.stored, "bool", value=n)
@@ -75,8 +76,9 @@ def where(b: Builder, node: Node, condition: Operand, x: Operand, y: Operand) ->
             return causal(b, x)
     holds = fresh(as_value(b, condition))
     if first is not None and second is not None:
-        made = b.emit("cast", [holds], holds.dims, holds.stored, dtype, to=dtype)
-        return shifted(b, scaled(b, made, first - second), second)
+        first, second = limited(first), limited(second)
+        one = b.emit("cast", [holds], holds.dims, holds.stored, dtype, to=dtype)
+        return shifted(b, scaled(b, one, first - second), second)
     if second is not None:
         holds = b.emit("logical_not", [holds], holds.dims, holds.stored, "bool", inner=True)
         return b.pointwise("masked_fill", [fresh(as_value(b, x)), holds], dtype, value=limited(second))
@@ -99,11 +101,6 @@ def masked_fill(b: Builder, node: Node, x: Operand, mask: Operand, value: Operan
         return b.pointwise("where", [fresh(as_value(b, v)) for v in (mask, value, x)], b.dtype(node.meta["val"]))
     x = fresh(as_value(b, x))
     return b.pointwise("masked_fill", [x, fresh(as_value(b, mask))], x.dtype, value=limited(fill))
-
-
-def limited(x: float) -> float:
-    """A number that a text can say: what is infinite is very large."""
-    return x if abs(x) < NO_LIMIT else math.copysign(NO_LIMIT, x)
 
 
 @handles("aten.maximum.default", "aten.minimum.default", "aten.max.other", "aten.min.other", constants=True)
@@ -220,7 +217,7 @@ def shaped(b: Builder, node: Node, x: Any, *_: Any, **__: Any) -> Constant:
 
 def _of_one(name: str, steps: Callable[[Builder, Value], Value]) -> None:
     def handler(b: Builder, node: Node, x: Value, **_: Any) -> Value:
-        return steps(b, fresh(x))
+        return steps(b, made(b, node, x))
 
     handles(f"aten.{name}.default")(handler)
 
@@ -277,11 +274,20 @@ def glu(b: Builder, node: Node, x: Value, d: int = -1) -> Value:
 
 @handles("aten.pow.Scalar", constants=True)
 def power_of(b: Builder, node: Node, base: float, x: Operand) -> Value:
+    if base <= 0:
+        raise b.refuse(f"{base:g} to the power of a tensor", "choose by torch.where")
     return call(b, "exp", scaled(b, fresh(as_value(b, x)), math.log(base)))
 
 
 @handles("aten.pow.Tensor_Tensor", constants=True)
 def power_by(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
+    """By logarithms, so of numbers above 0, unless base or exponent is one number."""
+    if (exponent := number(y)) is not None:
+        found: Value = power(b, node, as_value(b, x), exponent)
+        return found
+    if (base := number(x)) is not None:
+        found = power_of(b, node, base, y)
+        return found
     return call(b, "exp", times(b, as_value(b, y), call(b, "log", fresh(as_value(b, x)))))
 
 

@@ -42,7 +42,7 @@ def call(b: Builder, node: Node, decl: OpDecl, args: Any, kwargs: Any) -> Value 
     if decl.notation:
         raise b.refuse(f"operator '{decl.name}', whose dims stand in a notation,")
     given = [a for a in args if isinstance(a, Value | Constant)]
-    numbers = [a for a in args if not isinstance(a, Value | Constant)]
+    numbers = [a for a in args if a is not None and not isinstance(a, Value | Constant)]  # None: a tensor left out
     attributes = dict(zip(decl.attributes, numbers, strict=False)) | dict(kwargs)
     values = [b.logical(fresh(as_value(b, v))) for v in given]
     names = [o.name for o in decl.tensors]

@@ -16,6 +16,7 @@ from torch.fx import Node
 from hapdsl.importing.atoms import leaves
 from hapdsl.importing.build import Builder
 from hapdsl.importing.handlers import handles
+from hapdsl.importing.on_layout import shape_of
 from hapdsl.importing.on_numbers import fresh
 from hapdsl.importing.values import Extent, Followed, Layout, Notation, Value
 
@@ -89,9 +90,12 @@ def one(b: Builder, node: Node, values: Any, k: int) -> Any:
 
 @step("aten.sum.dim_IntList")
 def total(b: Builder, node: Node, x: Way, over: Any, keep: bool = False) -> Any:
-    if x.what == "weights":
+    """Over the experts of each token: the last dim of weights [tokens, k], the middle one of what is weighed [tokens, k, d]."""
+    rank = len(shape_of(node.all_input_nodes[0]))
+    along = [d % rank for d in over]
+    if x.what == "weights" and rank == 2 and along == [1]:
         return replace(x, what="total")
-    return back(b, x) if x.what == "weighed" and not keep else None
+    return back(b, x) if x.what == "weighed" and rank == 3 and along == [1] and not keep else None
 
 
 @step("aten.div.Tensor")
@@ -122,9 +126,15 @@ def summed(b: Builder, node: Node, x: Way, *_: Any, **__: Any) -> Way | None:
     return x if x.what == "counts" else None
 
 
-@step("aten.empty_like.default", "aten.clamp.default", "aten.zeros_like.default")
-def room(b: Builder, node: Node, x: Way, *_: Any, **__: Any) -> Way:
-    return x
+@step("aten.clamp.default")
+def within(b: Builder, node: Node, x: Way, *_: Any, **__: Any) -> Way | None:
+    """Numbers of experts are between the first and the last."""
+    return x if x.what in ("experts", "sorted") else None
+
+
+@step("aten.empty_like.default", "aten.zeros_like.default")
+def room(b: Builder, node: Node, x: Way, *_: Any, **__: Any) -> Way | None:
+    return x if x.what == "order" else None
 
 
 @step("aten.index_put.default")

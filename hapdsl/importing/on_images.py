@@ -29,6 +29,26 @@ def _set(**numbers: tuple[int, int]) -> dict[str, Any]:
     return {n: v for n, (v, default) in numbers.items() if v != default}
 
 
+def _with_batch(b: Builder, x: Value, sides: int = 2) -> Value:
+    """Images [n, c, *sides]. Raises HapError HAP877 for one by itself."""
+    if len(x.dims) != 2 + sides:
+        raise b.refuse("an image without a dim of the batch", "give it one: x[None], and [0] of the result")
+    return x
+
+
+def _sides(b: Builder, node: Node) -> tuple[Dim, ...]:
+    """New dims for the height and width (or the length) of what an operator makes."""
+    return tuple(b.new_dim(side, int(n), True) for side, n in enumerate(node.meta["val"].shape[2:]))
+
+
+def _steps(b: Builder, x: Value, k: Value, stride: Any, dilation: Any, groups: int) -> tuple[int, int]:
+    """Stride and dilation of a convolution of x by k, whose channels are one dim."""
+    _with_batch(b, x, len(k.dims) - 2)
+    if groups == 1:
+        b.tie(x.dims[1], k.dims[1])
+    return _one(b, stride, "a stride"), _one(b, dilation, "a dilation")
+
+
 @handles("aten.conv2d.default", "aten.conv2d.padding")
 def conv2d(
     b: Builder,
@@ -41,7 +61,7 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Value:
-    s, d = _one(b, stride, "a stride"), _one(b, dilation, "a dilation")
+    s, d = _steps(b, x, k, stride, dilation, groups)
     if isinstance(pad, str):
         window = _one(b, [size(n) for n in k.dims[2:]], "a kernel")
         if pad == "same" and (window % 2 == 0 or s != 1):
@@ -50,15 +70,10 @@ def conv2d(
     if isinstance(pad, list | tuple) and len(set(pad)) > 1:
         x, pad = padded(b, x, [pad[1], pad[1], pad[0], pad[0]]), 0
     p = _one(b, pad, "padding")
-    if groups == 1:
-        b.tie(x.dims[1], k.dims[1])
     x, k = b.logical(fresh(x)), b.logical(fresh(k))
-    h, w = (b.new_dim(side, int(node.meta["val"].shape[2 + side]), True) for side in (0, 1))
-    dims = (x.dims[0], k.dims[0], h, w)
-    made = b.emit(
-        "conv2d", [x, k], dims, dims, inner=True, **_set(stride=(s, 1), pad=(p, 0), groups=(groups, 1), dilation=(d, 1))
-    )
-    return made if bias is None else _along_channels(b, made, fresh(bias))
+    dims = (x.dims[0], k.dims[0], *_sides(b, node))
+    given = _set(stride=(s, 1), pad=(p, 0), groups=(groups, 1), dilation=(d, 1))
+    return _along_channels(b, b.emit("conv2d", [x, k], dims, dims, inner=True, **given), bias)
 
 
 @handles("aten.conv1d.default", "aten.conv1d.padding")
@@ -74,7 +89,7 @@ def conv1d(
     groups: int = 1,
 ) -> Value:
     """As a convolution of images of one row; what is padded is padded before."""
-    s, d = _one(b, stride, "a stride"), _one(b, dilation, "a dilation")
+    s, d = _steps(b, x, k, stride, dilation, groups)
     reach = d * (size(k.dims[2]) - 1)
     sides = (
         [0, 0]
@@ -83,27 +98,18 @@ def conv1d(
         if pad == "same"
         else [_one(b, pad, "padding")] * 2
     )
-    x = padded(b, x, sides)
-    if groups == 1:
-        b.tie(x.dims[1], k.dims[1])
-    x, k = fresh(x), fresh(k)
-    x = b.fits(replace(x, dims=(*x.dims[:2], (), x.dims[2])), (*x.dims[:2], (), x.dims[2]))
-    k = b.fits(replace(k, dims=(*k.dims[:2], (), k.dims[2])), (*k.dims[:2], (), k.dims[2]))
-    long = b.new_dim(1, int(node.meta["val"].shape[2]), True)
+    x, k = (_of_one_row(b, fresh(v)) for v in (padded(b, x, sides), k))
+    (long,) = _sides(b, node)
     stored = (x.dims[0], k.dims[0], (), long)
-    made = b.emit(
-        "conv2d",
-        [x, k],
-        (x.dims[0], k.dims[0], long),
-        stored,
-        inner=True,
-        **_set(stride=(s, 1), groups=(groups, 1), dilation=(d, 1)),
-    )
-    if bias is None:
-        return made
-    b.tie(made.dims[1], bias.dims[0])
-    bias = fresh(bias)
-    return b.pointwise("add", [fresh(made), replace(bias, dims=(bias.dims[0], ()))])
+    given = _set(stride=(s, 1), groups=(groups, 1), dilation=(d, 1))
+    made = b.emit("conv2d", [x, k], (x.dims[0], k.dims[0], long), stored, inner=True, **given)
+    return _along_channels(b, made, bias)
+
+
+def _of_one_row(b: Builder, x: Value) -> Value:
+    """[n, c, l] as [n, c, 1, l]."""
+    laid = (*x.dims[:2], (), x.dims[2])
+    return b.fits(replace(x, dims=laid), laid)
 
 
 def padded(b: Builder, x: Value, amounts: list[int]) -> Value:
@@ -119,11 +125,13 @@ def padded(b: Builder, x: Value, amounts: list[int]) -> Value:
     return x
 
 
-def _along_channels(b: Builder, x: Value, bias: Value) -> Value:
-    """A bias per channel: dim 1 of an image."""
+def _along_channels(b: Builder, x: Value, bias: Value | None) -> Value:
+    """With a bias per channel, dim 1 of an image, if there is one."""
+    if bias is None:
+        return x
     b.tie(x.dims[1], bias.dims[0])
     bias = fresh(bias)
-    return b.pointwise("add", [fresh(x), replace(bias, dims=(bias.dims[0], (), ()))])
+    return b.pointwise("add", [fresh(x), replace(bias, dims=(bias.dims[0], *((),) * (len(x.dims) - 2)))])
 
 
 @handles("aten.conv_transpose2d.input")
@@ -141,16 +149,15 @@ def conv_transpose2d(
 ) -> Value:
     if _one(b, dilation, "a dilation") != 1:
         raise b.refuse("a transposed convolution with a dilation")
+    x = _with_batch(b, x)
     s, p, o = _one(b, stride, "a stride"), _one(b, pad, "padding"), _one(b, output_pad, "output padding")
     if groups == 1:
         b.tie(x.dims[1], k.dims[0])
     x, k = b.logical(fresh(x)), b.logical(fresh(k))
-    h, w = (b.new_dim(side, int(node.meta["val"].shape[2 + side]), True) for side in (0, 1))
     channels = k.dims[1] if groups == 1 else b.new_dim("channels", int(node.meta["val"].shape[1]))
-    dims = (x.dims[0], channels, h, w)
+    dims = (x.dims[0], channels, *_sides(b, node))
     given = _set(stride=(s, 1), pad=(p, 0), output_pad=(o, 0), groups=(groups, 1))
-    made = b.emit("conv_transpose2d", [x, k], dims, dims, inner=True, **given)
-    return made if bias is None else _along_channels(b, made, fresh(bias))
+    return _along_channels(b, b.emit("conv_transpose2d", [x, k], dims, dims, inner=True, **given), bias)
 
 
 @handles("aten.upsample_nearest2d.vec", "aten.upsample_nearest2d.default")
@@ -161,8 +168,7 @@ def upsample(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     if any(rest for _, rest in found):
         raise b.refuse("upsampling by other than a whole factor")
     factor = _one(b, [f for f, _ in found], "a factor")
-    h, w = (b.new_dim(side, n, True) for side, n in enumerate(out))
-    dims = (x.dims[0], x.dims[1], h, w)
+    dims = (x.dims[0], x.dims[1], *_sides(b, node))
     return b.emit("upsample_nearest2d", [x], dims, dims, **_set(factor=(factor, 2)))
 
 
@@ -173,6 +179,7 @@ def pool(b: Builder, node: Node, x: Value, kernel: Any, stride: Any = (), pad: A
         raise b.refuse(f"{op} with dilation")
     if op == "avg_pool2d" and ((rest[1:2] == (False,) and _one(b, pad, "padding")) or rest[2:3] not in ((), (None,))):
         raise b.refuse("avg_pool2d that leaves its padding out of the count")
+    x = _with_batch(b, x)
     window = _one(b, kernel, "a window")
     step = _one(b, stride, "a stride") if stride else window
     around = _one(b, pad, "padding")
@@ -180,32 +187,22 @@ def pool(b: Builder, node: Node, x: Value, kernel: Any, stride: Any = (), pad: A
     if list(node.meta["val"].shape[2:]) != out:
         raise b.refuse(f"{op} with ceil_mode, where it makes a difference")
     x = b.logical(fresh(x))
-    h, w = (b.new_dim(side, int(node.meta["val"].shape[2 + side]), True) for side in (0, 1))
-    dims = (x.dims[0], x.dims[1], h, w)
+    dims = (x.dims[0], x.dims[1], *_sides(b, node))
     return b.emit(op, [x], dims, dims, **_set(kernel=(window, 2), stride=(step, 2), pad=(around, 0)))
 
 
 @handles("aten.adaptive_avg_pool2d.default")
 def adaptive(b: Builder, node: Node, x: Value, target: Any) -> Value:
+    x = _with_batch(b, x)
     out = [int(n) for n in node.meta["val"].shape[2:]]
-    extents = [int(n) for n in node.args[0].meta["val"].shape[2:]]  # type: ignore[union-attr]
+    extents = [size(d) for d in x.dims[2:]]
     if out == extents:
         return x
     if out == [1, 1]:
-        x = fresh(x)
-        places = [k for k, d in enumerate(x.stored) if d and any(a in d for a in (*x.dims[2], *x.dims[3]))]
-        x = (
-            b.logical(x)
-            if {id(a) for k in places for a in x.stored[k]} != {id(a) for d in x.dims[2:] for a in d}
-            else x
-        )
-        places = [k for k, d in enumerate(x.stored) if d and any(a in d for a in (*x.dims[2], *x.dims[3]))]
-        stored = tuple(d for k, d in enumerate(x.stored) if k not in places)
-        return b.emit("mean", [x], (x.dims[0], x.dims[1], (), ()), stored, dims=places)
+        return reduced(b, "mean", x, [2, 3], True)
     count = _one(b, out, "an output")
     x = b.logical(fresh(x))
-    h, w = (b.new_dim(side, n, True) for side, n in enumerate(out))
-    dims = (x.dims[0], x.dims[1], h, w)
+    dims = (x.dims[0], x.dims[1], *_sides(b, node))
     return b.emit("adaptive_avg_pool2d", [x], dims, dims, **_set(size=(count, 1)))
 
 

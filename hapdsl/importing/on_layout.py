@@ -10,7 +10,7 @@ from typing import Any
 from torch.fx import Node
 
 from hapdsl.importing.atoms import Dim, leaves, size
-from hapdsl.importing.build import Builder, Piece
+from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.lengths import REST, Length
@@ -18,7 +18,8 @@ from hapdsl.importing.values import Either, Extent, Layout, Value, flat, resolve
 from hapdsl.theory.dtypes import FLOATS
 
 
-def _shape(node: Node) -> tuple[int, ...]:
+def shape_of(node: Node) -> tuple[int, ...]:
+    """The shape of what an operator makes."""
     return tuple(int(n) for n in node.meta["val"].shape)
 
 
@@ -70,7 +71,7 @@ assert str(operator.getitem) == "<built-in function getitem>"
 @handles("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.unflatten.int", "aten._unsafe_view.default", "aten.view_as.default", "aten.reshape_as.default")  # fmt: skip
 def view(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     """Row-major: both shapes are rows of the same atoms. Where they don't nest, the elements are really rearranged."""
-    shape = _shape(node)
+    shape = shape_of(node)
     dims = tuple(b.new_dim(d, n) for d, n in enumerate(shape))
     before = resolved(x.dims)
     if b.ties.tie(flat(before), flat(dims)):
@@ -104,7 +105,12 @@ def transpose(b: Builder, node: Node, x: Value, i: int, j: int) -> Value:
     return replace(x, dims=tuple(dims))
 
 
-@handles("aten.t.default", "aten.numpy_T.default", "aten.mT.default")
+@handles("aten.numpy_T.default")
+def reversed_(b: Builder, node: Node, x: Value) -> Value:
+    return replace(x, dims=x.dims[::-1])
+
+
+@handles("aten.t.default", "aten.mT.default")
 def turned(b: Builder, node: Node, x: Value) -> Value:
     return replace(x, dims=(*x.dims[:-2], *x.dims[:-3:-1])) if len(x.dims) > 1 else x
 
@@ -126,7 +132,7 @@ def squeeze(b: Builder, node: Node, x: Value, d: int | Sequence[int] | None = No
 @handles("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
 def expand(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     """Repeats without storing: an atom that the stored tensor lacks."""
-    shape = _shape(node)
+    shape = shape_of(node)
     own = (*((),) * (len(shape) - len(x.dims)), *x.dims)
     dims = tuple(
         leaves(d) or (b.new_dim(k, n) if n > 1 else ()) for k, (d, n) in enumerate(zip(own, shape, strict=True))
@@ -310,14 +316,14 @@ def split(b: Builder, node: Node, x: Value, sizes: Any, d: int = 0) -> tuple[Val
 @handles("aten.cat.default", "aten.concat.default")
 def cat(b: Builder, node: Node, values: Sequence[Value], d: int = 0) -> Value:
     values = [as_value(b, v) for v in values]
-    rank = len(_shape(node))
+    rank = len(shape_of(node))
     d %= rank
     for k in range(rank):
         if k != d:
             for other in values[1:]:
                 b.tie(values[0].dims[k], other.dims[k])
     laid = [b.logical(replace(v, dims=resolved(v.dims), stored=resolved(v.stored))) for v in values]
-    joined = b.new_dim("joined", _shape(node)[d])
+    joined = b.new_dim("joined", shape_of(node)[d])
     b.measure(joined, [v.dims[d] for v in laid])
     dims = (*laid[0].dims[:d], joined, *laid[0].dims[d + 1 :])
     return b.emit("concat", laid, dims, dims, dim=d)
@@ -328,63 +334,6 @@ def stack(b: Builder, node: Node, values: Sequence[Value], d: int = 0) -> Value:
     laid = [unsqueeze(b, node, as_value(b, v), d) for v in values]
     found: Value = cat(b, node, laid, d)
     return found
-
-
-@handles("aten.copy.default", "aten.fill.Scalar", "aten.fill.Tensor", "aten.zero.default", constants=True)
-def filled(b: Builder, node: Node, x: Any, value: Any = 0, *_: Any) -> Any:
-    """What a part of a tensor is after it was overwritten: a value, or a number."""
-    if not isinstance(value, Value):
-        return value
-    return expand(b, node, cast(b, node, value))
-
-
-@handles("hapdsl.laid", constants=True)
-def laid(b: Builder, node: Node, owner: Any, piece: Piece, found: Any) -> Value | None:
-    """A tensor with one part put in the place of its own; what is beside it goes with the dim's length."""
-    d, start, stop, gone, from_end = piece
-    dims = resolved(owner.dims)
-    extent = owner.shape[d] if isinstance(owner, Constant) else size(dims[d])
-    fill = owner.number() if isinstance(owner, Constant) else None
-    new = found.number() if isinstance(found, Constant) else found
-    if isinstance(new, Value):
-        new = replace(new, dims=(*new.dims[:d], (), *new.dims[d:])) if gone else new
-        for k, (own, other) in enumerate(zip(dims, new.dims, strict=True)):
-            if k != d:
-                b.tie(own, other)
-        dims = resolved(owner.dims)
-        new = b.logical(replace(new, dims=resolved(new.dims), stored=resolved(new.stored)))
-        if stop - start == extent:
-            return new
-        if fill is not None:
-            before, after = _up_to(dims[d], start, from_end[0]), _behind(dims[d], stop, from_end[1])
-            return b.emit("pad", [new], dims, dims, dim=d, before=before, after=after, value=fill)
-    if not isinstance(owner, Value) or not isinstance(new, Value | int | float):
-        return None
-    x = b.logical(replace(owner, dims=dims, stored=resolved(owner.stored)))
-    sides = []
-    for k, (first, last, ends) in enumerate(((0, start, (False, from_end[0])), (stop, extent, (from_end[1], True)))):
-        if last > first:
-            own = b.new_dim(("beside", k), last - first)
-            beside = part(b, x, x.dims[d], first, last, own, (*x.dims[:d], own, *x.dims[d + 1 :]), ends)
-            sides.append((k, b.logical(beside)))
-    if isinstance(new, Value):
-        joined = [v for k, v in sides if k == 0] + [new] + [v for k, v in sides if k == 1]
-        return b.emit("concat", joined, dims, dims, dim=d)
-    if len(sides) != 1:
-        return None
-    k, rest = sides[0]
-    before, after = (0, _behind(dims[d], start, from_end[0])) if k == 0 else (_up_to(dims[d], stop, from_end[1]), 0)
-    return b.emit("pad", [rest], dims, dims, dim=d, before=before, after=after, value=new)
-
-
-def _up_to(dim: Dim, position: int, from_end: bool) -> Any:
-    """How many elements stand before a position."""
-    return Extent(dim, position - size(dim)) if from_end else position
-
-
-def _behind(dim: Dim, position: int, from_end: bool) -> Any:
-    """How many elements stand from a position on."""
-    return size(dim) - position if from_end else Extent(dim, -position)
 
 
 def as_value(b: Builder, x: Any) -> Value:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch.fx import Node
 
 from hapdsl.importing.build import Builder
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_numbers import clamped, fresh, reduced, scaled, shifted
 from hapdsl.importing.values import Value
+from hapdsl.run.context import DTYPES
 
 
 def pair(b: Builder, x: Value, target: Value) -> list[Value]:
@@ -104,10 +106,11 @@ def weighed(b: Builder, x: Value, weight: Value | None) -> Value:
 
 @handles("aten.kl_div.default")
 def kl_div(b: Builder, node: Node, x: Value, target: Value, reduction: int = 1, *, log_target: bool = False) -> Value:
-    """target (log target - x), with a target that isn't 0."""
+    """target (log target - x), which of a target of 0 is 0."""
     both = pair(b, x, target)
     dims, stored = both[0].dims, both[0].stored
-    known = both[1] if log_target else b.emit("log", [both[1]], dims, stored)
+    least = torch.finfo(DTYPES[both[1].dtype]).tiny
+    known = both[1] if log_target else b.emit("log", [clamped(b, both[1], least)], dims, stored)
     weight = b.emit("exp", [both[1]], dims, stored) if log_target else both[1]
     away = b.emit("sub", [known, both[0]], dims, stored, inner=True)
     return total(b, b.emit("mul", [weight, away], dims, stored), reduction)

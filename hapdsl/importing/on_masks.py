@@ -10,8 +10,8 @@ from torch.fx import Node
 from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant, is_causal
 from hapdsl.importing.handlers import handles
+from hapdsl.importing.on_attention import attention
 from hapdsl.importing.on_layout import expand
-from hapdsl.importing.on_matrices import attention
 from hapdsl.importing.on_numbers import fresh
 from hapdsl.importing.values import Followed, Value
 

@@ -1,8 +1,7 @@
-"""Products, embeddings, normalisation and attention."""
+"""Products, embeddings and normalisation."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,11 +13,10 @@ from hapdsl.importing.atoms import Dim, leaves, root, size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
-from hapdsl.importing.on_layout import as_value, cat, part
-from hapdsl.importing.on_numbers import add, causal, fresh, mul, scaled
-from hapdsl.importing.values import Extent, Layout, Notation, Root, Value, flat, same_atoms, same_layout
+from hapdsl.importing.on_layout import as_value
+from hapdsl.importing.on_numbers import fresh, reduced, rsqrt, shifted
+from hapdsl.importing.values import Extent, Layout, Notation, Value, flat, same_atoms, same_layout
 from hapdsl.lang import nodes
-from hapdsl.theory.dtypes import FLOATS
 from hapdsl.theory.library import standard
 
 
@@ -124,10 +122,12 @@ def batched(b: Builder, x: Value, y: Value) -> Value:
 @handles("aten.einsum.default")
 def einsum(b: Builder, node: Node, spec: str, operands: Sequence[Value], **__: Any) -> Value:
     """The module's own notation, over the dims as the module sees them."""
-    left, _arrow, right = spec.replace(" ", "").partition("->")
+    left, arrow, right = spec.replace(" ", "").partition("->")
     terms = left.split(",")
-    if "." in spec or (not right and not _arrow):
+    if "." in spec or not arrow:
         raise b.refuse(f'einsum "{spec}"', "name every dim, and the output's")
+    if any(len(set(term)) < len(term) for term in terms):
+        raise b.refuse(f'einsum "{spec}", which reads a diagonal,', "take one element of each row by gather")
     values = [fresh(as_value(b, v)) for v in operands]
     letters: dict[str, Dim] = {}
     for term, v in zip(terms, values, strict=True):
@@ -158,7 +158,7 @@ def embedding(
     b: Builder, node: Node, table: Value, ids: Value | Constant, padding: int = -1, by_count: bool = False, *_: Any
 ) -> Value:
     if by_count:
-        raise b.refuse("an embedding with scale_grad_by_freq")
+        raise b.refuse("an embedding with scale_grad_by_freq", "leave its gradient as it is")
     table = b.logical(fresh(table))
     width = table.dims[1]
     if isinstance(ids, Constant):
@@ -216,9 +216,11 @@ def norm(b: Builder, node: Node, x: Value, shape: Sequence[int], *rest: Any, **k
             w = fresh(w)
             w = b.logical(w) if len(w.dims) == 1 else w
             operands.append(b.fits(w, (wanted,)))
-    if len(operands) != (2 if rms else 3):
-        if rms:
-            raise b.refuse("rms_norm without a weight")
+    if rms and len(operands) == 1:
+        over = list(range(len(dims) - len(shape), len(dims)))
+        square = fresh(reduced(b, "mean", b.emit("mul", [x, x], dims, x.stored, inner=True), over, True))
+        return b.pointwise("mul", [x, fresh(rsqrt(b, node, shifted(b, square, eps)))])
+    if not rms and len(operands) != 3:
         y = b.emit("standardize", [x], dims, x.stored, eps=eps)
         for op, w in (("mul", weight), ("add", bias)):
             if isinstance(w, Value):
@@ -249,143 +251,3 @@ def rms_norm(b: Builder, node: Node, x: Value, weight: Value | Constant, eps: fl
 def gelu_tanh(b: Builder, node: Node, x: Value) -> Value:
     x = fresh(x)
     return b.emit("gelu_tanh", [x], x.dims, x.stored)
-
-
-@handles("hapdsl.rotary", constants=True)
-def rotary(b: Builder, node: Node, x: Value, cos: Any, sin: Any) -> Value:
-    """Positions turned into the pairs (x[i], x[e + i]), if the tables are those of a base; else the steps that were written."""
-    base = rotary_base(cos, sin) if isinstance(cos, Constant) and isinstance(sin, Constant) else None
-    x = fresh(x)
-    if base is None:
-        half = size(x.dims[-1]) // 2
-        parts = [b.new_dim(k, half) for k in (0, 1)]
-        lower, upper = (
-            part(b, x, x.dims[-1], k * half, (k + 1) * half, parts[k], (*x.dims[:-1], parts[k])) for k in (0, 1)
-        )
-        turned = cat(b, node, [scaled(b, fresh(upper), -1), fresh(lower)], -1)
-        return add(b, node, mul(b, node, x, cos), mul(b, node, turned, sin))
-    ids = {id(a) for d in x.dims[-2:] for a in d}
-    rest = tuple(r for s in x.stored if (r := tuple(a for a in s if id(a) not in ids)) or not s)
-    x = b.fits(x, (*rest, x.dims[-2], x.dims[-1]))
-    return (
-        b.emit("rotary", [x], x.dims, x.stored) if base == 10000 else b.emit("rotary", [x], x.dims, x.stored, base=base)
-    )
-
-
-def rotary_base(cos: Constant, sin: Constant) -> float | int | None:
-    """The base of tables [.., positions, 2 e] of cos and sin of s * base^(-i / e), else None."""
-    c, s = cos.tensor.double(), sin.tensor.double()
-    c, s = (t.reshape(-1, *t.shape[-2:])[0] for t in (c, s))
-    positions, width = c.shape
-    if positions < 2 or width < 4 or width % 2:
-        return None
-    half = width // 2
-    guess = float(torch.atan2(s[1, half - 1], c[1, half - 1])) ** (-half / (half - 1))
-    base: float | int = float(f"{guess:.4g}")
-    base = int(base) if base == int(base) else base
-    angles = torch.arange(positions).double()[:, None] * torch.tensor(float(base)).double() ** (
-        -torch.arange(half).double() / half
-    )
-    angles = torch.cat([angles, angles], -1)
-    near = torch.allclose(c, angles.cos(), atol=1e-4) and torch.allclose(s, angles.sin(), atol=1e-4)
-    return base if near else None
-
-
-# -- attention -----------------------------------------------------------------------------------
-
-
-@handles("aten.scaled_dot_product_attention.default", constants=True)
-def attention(
-    b: Builder,
-    node: Node,
-    q: Value,
-    k: Value,
-    v: Value,
-    mask: Any = None,
-    p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Value:
-    if len(q.dims) != 4 or enable_gqa:
-        raise b.refuse(
-            "attention other than [batch, heads, positions, elements]" if not enable_gqa else "enable_gqa",
-            "repeat the heads of k and v",
-        )
-    for left, right, pairs in ((q, k, ((0, 0), (1, 1), (3, 3))), (k, v, ((0, 0), (1, 1), (2, 2)))):
-        for i, j in pairs:
-            if leaves(left.dims[i]) and leaves(right.dims[j]):
-                b.tie(left.dims[i], right.dims[j])
-    q, k, v = (fresh(x) for x in (q, k, v))
-    if isinstance(mask, Constant):
-        if mask.is_causal():
-            is_causal, mask = True, None
-        elif mask.is_everything():
-            mask = None
-    keys = keys_of(b, q, k, mask)
-    if p and keys is not None:
-        raise b.refuse("attention with a mask of keys and dropout on its weights", "set the attention's dropout to 0")
-    if keys is not None:
-        mask = None
-        q, k, v = (fresh(x) for x in (q, k, v))
-    width = size(q.dims[3])
-    factor = 1.0 if scale is None else scale * math.sqrt(width)
-    if mask is not None or p:
-        return written_out(b, node, q, k, v, mask, factor, is_causal, p)
-    if abs(factor - 1) > 1e-6:
-        q = b.emit("scale", [q], q.dims, q.stored, by=Root(q.dims[3], under=False) if scale == 1 else factor)
-    batch, heads = q.dims[0], q.dims[1]
-    q, k, v = b.logical(q), shared_heads(b, k), shared_heads(b, v)
-    stored: Layout = (batch, heads, q.dims[2], v.dims[3])
-    operands = [q, k, v] if keys is None else [q, k, v, b.fits(fresh(keys), (batch, k.dims[2]))]
-    if is_causal:
-        return b.emit("attention", operands, stored, stored, causal=True)
-    return b.emit("attention", operands, stored, stored)
-
-
-def keys_of(b: Builder, q: Value, k: Value, mask: Any) -> Value | None:
-    """A mask of true and false that says which keys exist, [batch, 1, 1, keys], for all heads and queries alike; else None."""
-    if not isinstance(mask, Value) or mask.dtype in FLOATS or len(mask.dims) != 4:
-        return None
-    mask = fresh(mask)
-    held = {id(a) for a in mask.atoms}
-    if {id(a) for a in (*mask.dims[0], *mask.dims[3])} != held:
-        return None
-    b.tie(mask.dims[0], q.dims[0])
-    b.tie(mask.dims[3], k.dims[2])
-    return replace(fresh(mask), dims=(mask.dims[0], mask.dims[3]))
-
-
-def shared_heads(b: Builder, x: Value) -> Value:
-    """Keys or values [batch, heads, positions, elements]; heads that are repeated for a group of queries are stored once."""
-    held = {id(a) for a in x.atoms}
-    heads = x.dims[1]
-    own = tuple(a for a in heads if id(a) in held)
-    if own != heads and same_atoms(own, heads[: len(own)]):
-        return b.fits(x, (x.dims[0], own, *x.dims[2:]))
-    return b.logical(x)
-
-
-def written_out(
-    b: Builder, node: Node, q: Value, k: Value, v: Value, mask: Any, factor: float, is_causal: bool, p: float
-) -> Value:
-    """dropout(softmax(factor q k^T / sqrt(e) + mask)) v, step by step."""
-    scores = batched(b, q, replace(k, dims=(k.dims[0], k.dims[1], k.dims[3], k.dims[2])))
-    by = factor / math.sqrt(size(q.dims[3]))
-    if abs(by - 1) > 1e-6:
-        scores = b.emit(
-            "scale", [scores], scores.dims, scores.stored, by=Root(q.dims[3]) if abs(factor - 1) < 1e-6 else by
-        )
-    if isinstance(mask, Value | Constant):
-        if not (mask.dtype in FLOATS if isinstance(mask, Value) else mask.tensor.dtype.is_floating_point):
-            raise b.refuse(
-                "attention with a mask of true and false other than of keys", "add a mask of 0 and -inf to the scores"
-            )
-        scores = add(b, node, scores, mask)
-    if is_causal:
-        scores = causal(b, scores)
-    weights = b.emit("softmax", [scores], scores.dims, scores.stored)
-    if p:
-        weights = b.emit("dropout", [weights], weights.dims, weights.stored, p=p)
-    return batched(b, weights, v)

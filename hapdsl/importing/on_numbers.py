@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,11 +27,18 @@ MASKED = -1e4  # what is added to a score or stands for it below this is a mask,
 def number(x: Operand) -> float | int | None:
     """The number that an operand is, else None."""
     if isinstance(x, Constant):
-        return x.number()
+        found = x.number()
+        return int(found) if isinstance(found, bool) else found
     return x if isinstance(x, int | float) and not isinstance(x, bool) else None
 
 
+def limited(x: float) -> float:
+    """A number that a text can say: what is infinite is very large."""
+    return x if abs(x) < NO_LIMIT else math.copysign(NO_LIMIT, x)
+
+
 def fresh(x: Value) -> Value:
+    """The value with what its atoms stand for by now."""
     return replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
 
 
@@ -70,7 +78,7 @@ def sub(b: Builder, node: Node, x: Operand, y: Operand, alpha: float = 1) -> Val
     y = y if alpha == 1 else scaled(b, fresh(y), alpha)
     n = number(x)
     if n is not None:
-        return shifted(b, scaled(b, fresh(y), -1), n)
+        return shifted(b, scaled(b, made(b, node, y), -1), n)
     return b.pointwise("sub", [fresh(as_value(b, x)), fresh(y)])
 
 
@@ -98,22 +106,22 @@ def div(b: Builder, node: Node, x: Operand, y: Operand) -> Value:
             raise b.refuse("division by 0", "import with an example in which this number isn't 0")
         # the quotient itself, not its rounding, where it is a short number: 1 / 8
         return scaled(b, made(b, node, x), 1 / n)
-    if number(x) is not None:
-        y = fresh(as_value(b, y))
-        inverse = b.emit("reciprocal", [y], y.dims, y.stored)
-        return scaled(b, inverse, number(x) or 0)
-    return b.pointwise("div", [fresh(as_value(b, x)), fresh(as_value(b, y))])
+    y = made(b, node, y)
+    n = number(x)
+    if n is not None:
+        return scaled(b, b.emit("reciprocal", [y], y.dims, y.stored), n)
+    return b.pointwise("div", [made(b, node, x), y])
 
 
 @handles("aten.reciprocal.default")
 def reciprocal(b: Builder, node: Node, x: Value) -> Value:
-    x = fresh(x)
+    x = made(b, node, x)
     return b.emit("reciprocal", [x], x.dims, x.stored)
 
 
 @handles("aten.pow.Tensor_Scalar")
 def power(b: Builder, node: Node, x: Value, exponent: float) -> Value:
-    x = fresh(x)
+    x = made(b, node, x)
     if exponent == 1:
         return x
     if exponent == 2:
@@ -131,14 +139,14 @@ def power(b: Builder, node: Node, x: Value, exponent: float) -> Value:
 
 @handles("aten.rsqrt.default")
 def rsqrt(b: Builder, node: Node, x: Value) -> Value:
-    x = fresh(x)
+    x = made(b, node, x)
     root = b.emit("sqrt", [x], x.dims, x.stored, inner=True)
     return b.emit("reciprocal", [root], x.dims, x.stored)
 
 
 def _plain(name: str, op: str) -> None:
     def handler(b: Builder, node: Node, x: Value, **_: Any) -> Value:
-        x = fresh(x)
+        x = made(b, node, x)
         return b.emit(op, [x], x.dims, x.stored)
 
     handles(name)(handler)
@@ -184,7 +192,9 @@ def clamp(
 def clamped(b: Builder, x: Value, low: float | None = None, high: float | None = None) -> Value:
     """x between two limits; one that isn't given is beyond all numbers, of whole ones the largest of their dtype."""
     none = NO_LIMIT if x.dtype in FLOATS else torch.iinfo(DTYPES[x.dtype]).max
-    limits: dict[str, Any] = {"min": -none if low is None else low, "max": none if high is None else high}
+    limits: dict[str, Any] = {
+        "min": -none if low is None else limited(low), "max": none if high is None else limited(high),
+    }  # fmt: skip
     return b.emit("clamp", [x], x.dims, x.stored, **limits)
 
 
@@ -203,7 +213,9 @@ def elu(b: Builder, node: Node, x: Value, alpha: float = 1.0, scale: float = 1.0
 
 
 @handles("aten.softplus.default")
-def softplus(b: Builder, node: Node, x: Value, beta: float = 1.0, *_: Any) -> Value:
+def softplus(b: Builder, node: Node, x: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
+    if threshold < 20:  # above it torch takes x itself, from there on the same number in f32
+        raise b.refuse(f"softplus with a threshold of {threshold:g}", "leave it at 20")
     x = fresh(x)
     y = scaled(b, x, beta)
     return scaled(b, b.emit("softplus", [y], x.dims, y.stored), 1 / beta)
@@ -221,7 +233,7 @@ def gelu(b: Builder, node: Node, x: Value, approximate: str = "none") -> Value:
     return b.emit("gelu" if approximate == "none" else "gelu_tanh", [x], x.dims, x.stored)
 
 
-@handles("aten.dropout.default", "aten.native_dropout.default")
+@handles("aten.dropout.default")
 def dropout(b: Builder, node: Node, x: Value, p: float, train: bool = True) -> Value:
     x = fresh(x)
     return x if p == 0 or not train else b.emit("dropout", [x], x.dims, x.stored, p=p)
@@ -232,6 +244,8 @@ def dropout(b: Builder, node: Node, x: Value, p: float, train: bool = True) -> V
 
 def reduced(b: Builder, op: str, x: Value, over: Sequence[int] | None, keep: bool) -> Value:
     x = fresh(x)
+    if not x.dims:
+        return x
     places = sorted({d % len(x.dims) for d in over}) if over else list(range(len(x.dims)))
     gone = {id(a) for d in places for a in x.dims[d]}
     if not gone <= {id(a) for a in x.atoms}:
@@ -295,9 +309,11 @@ def variance(
 def vector_norm(
     b: Builder, node: Node, x: Value, order: float = 2, over: Sequence[int] | None = None, keep: bool = False, **_: Any
 ) -> Value:
+    x = fresh(x)
+    if order in (1, float("inf")):
+        return reduced(b, "sum" if order == 1 else "max", b.emit("abs", [x], x.dims, x.stored), over, keep)
     if order != 2:
         raise b.refuse(f"a norm of order {order}")
-    x = fresh(x)
     squares = reduced(b, "sum", b.emit("mul", [x, x], x.dims, x.stored), over, keep)
     return b.emit("sqrt", [squares], squares.dims, squares.stored)
 

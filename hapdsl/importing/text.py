@@ -88,7 +88,7 @@ class Writer:
                     body.append(self.called(path))
         if loss is not None and self.optimizer is not None:
             shown = [self.names[id(v.tensor)] for _, v in outputs if v.tensor.statement is not None]
-            body.extend([nodes.Output(tuple(shown))] if shown else [])
+            body.extend([nodes.Output(tuple(dict.fromkeys(shown)))] if shown else [])
             body.append(nodes.Train(self.names[id(loss.tensor)], self.optimizer))
         else:
             shown = [self.names[id(v.tensor)] for v in [*([loss] if loss else []), *(v for _, v in outputs)]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import os
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,12 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from hapdsl.importing.nested import flatten
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.nodes import NOWHERE, Span
 
 PREFIX = "module."  # what `Tensors` puts before the module's own names
+NO_RESULT = "the module returns no tensor that depends on its arguments"
+RESULTS = "a forward pass returns tensors: one, a row of them, a mapping or a dataclass"
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ class Tensors(nn.Module):
         label = kwargs.pop(self.target) if self.loss is not None else None
         found = dict(named_tensors(self.module(*args, **kwargs)))
         if self.loss is not None:
-            first = next(iter(found.values()))
+            first = next(iter(found.values()), None)
+            if first is None:
+                raise error("HAP873", NO_RESULT, help=RESULTS)
             found = {"loss": self.loss(first, label), **found}
         return found
 
@@ -102,7 +108,7 @@ def trace(
     signature = program.graph_signature
     names: dict[str, tuple[str, str]] = {}
     parameters = dict(wrapped.named_parameters(remove_duplicate=False))
-    words = iter((called or {}).get(n, n) for n in arguments)
+    words = _words(arguments, called or {})
     shared = _first_names(wrapped)
     for spec in signature.input_specs:
         name, target_name = getattr(spec.arg, "name", ""), (spec.target or "").removeprefix(PREFIX)
@@ -122,6 +128,13 @@ def trace(
     flatten(program.graph)
     _sliced(program.graph)
     return Traced(program.graph, names, outputs, held, module)
+
+
+def _words(arguments: Mapping[str, Any], called: Mapping[str, str]) -> Iterator[str]:
+    """What the inputs of an exported graph are called, in its order; those of an argument that holds several are numbered."""
+    for name, value in arguments.items():
+        word, parts = called.get(name, name), tree_leaves(value)
+        yield from [word] if parts == [value] or len(parts) == 1 else [f"{word}.{k}" for k in range(len(parts))]
 
 
 def _sliced(graph: torch.fx.Graph) -> None:
@@ -165,7 +178,7 @@ def _allocating_nothing(module: nn.Module, arguments: Mapping[str, Any]) -> Iter
                     nn.Parameter(fake, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
                 )
             slots[name] = fakes[id(tensor)]
-        yield {n: given(t) for n, t in arguments.items()}
+        yield {n: tree_map(given, t) for n, t in arguments.items()}
     finally:
         for slots, name, tensor in on_meta:
             slots[name] = tensor
@@ -231,7 +244,7 @@ def _explained(problem: Exception) -> HapError:
 
 def own_line(problem: BaseException) -> Span:
     """The innermost line of the traceback that stands neither in torch nor in Python's import system, nor here."""
-    others = tuple(str(Path(file).parent) for file in (torch.__file__, importlib.__file__, __file__))
+    others = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, importlib.__file__, __file__))
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
         own = not frame.filename.startswith((*others, "<"))
         if own and "site-packages/sympy" not in frame.filename and frame.lineno:
@@ -245,7 +258,7 @@ def origin(node: torch.fx.Node) -> Origin:
     path = str(list(stack.values())[-1][0]) if stack else ""
     path = "" if path == PREFIX.rstrip(".") else path.removeprefix(PREFIX)
     span = NOWHERE
-    package = str(Path(torch.__file__).parent)
+    package = f"{Path(torch.__file__).parent}{os.sep}"  # not torchvision's, which begins alike
     for line in (node.meta.get("stack_trace") or "").splitlines():
         if line.strip().startswith('File "'):
             file = line.split('"')[1]

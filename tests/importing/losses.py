@@ -79,3 +79,24 @@ class OfAsManyClasses(nn.Module):
         z = self.fc(x) * counts
         one = F.one_hot(z.argmax(1), counts.shape[1])
         return F.cross_entropy(z, counts.softmax(1), label_smoothing=0.1) + (one * z.sin()).sum()
+
+
+class OfDistances(Base):
+    """Losses that go by distances, angles or the sign of a target."""
+
+    def forward(self, x: Tensor, y: Tensor, sign: Tensor) -> Tensor:
+        a, c, n = self.fc(x), self.fc(y), self.fc(x * y)
+        found = F.cosine_similarity(a, c).sin().sum() + F.cosine_similarity(a[:, None], c[None], dim=-1).tanh().sum()
+        found = found + F.cosine_embedding_loss(a, c, sign, margin=0.1) + F.pairwise_distance(a, c, keepdim=True).mean()
+        found = found + F.triplet_margin_loss(a, c, n) + F.triplet_margin_loss(a, c, n, swap=True, reduction="sum")
+        found = found + F.margin_ranking_loss(a[:, 0], c[:, 0], sign, margin=0.2)
+        found = found + F.hinge_embedding_loss(F.pairwise_distance(a, c, p=1.0), sign, margin=2.0)
+        found = found + F.soft_margin_loss(a[:, 1], sign, reduction="sum") + F.poisson_nll_loss(a, y[:, :4].abs())
+        return found + F.poisson_nll_loss(a.exp(), y[:, :4].abs(), log_input=False)
+
+
+class OfZeros(Base):
+    """A target that is 0 in places says nothing there."""
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return F.kl_div(self.fc(x).log_softmax(-1), target, reduction="batchmean")

@@ -197,6 +197,30 @@ class Cubic(nn.Module):
         return torch.linalg.vector_norm(x, 3)
 
 
+class Tabled(nn.Module):
+    """A table that is neither parameter nor buffer, and a parameter drawn around others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.normal(torch.zeros(8), torch.ones(8)))
+        self.table = torch.randn(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight + self.table
+
+
+class Several(nn.Module):
+    """One argument that holds two tensors; a result that has two names, and one that counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, pair: tuple[Tensor, Tensor], mask: Tensor) -> dict[str, Tensor]:
+        y = self.fc(pair[0]) + pair[1] * mask
+        return {"count": (y > 0).sum(), "y": y, "again": y, "spread": y.var()}
+
+
 def fails() -> nn.Module:
     raise ValueError("no")
 

@@ -46,3 +46,15 @@ def test_classes_that_are_a_named_dim():
     module, example = losses.OfAsManyClasses(), "x : f32[batch = 6, 8]; counts : f32[batch, k = 3]"
     batch = {"x": torch.randn(4, 8), "counts": torch.randn(4, 5)}
     beside_torch(module, example, batch, settings={"batch": 4, "k": 5}, distributed=False)
+
+
+def test_of_distances_and_signs():
+    torch.manual_seed(6)
+    batch = {"x": torch.randn(6, 8), "y": torch.randn(6, 8), "sign": torch.tensor([1.0, -1, 1, 1, -1, -1])}
+    beside_torch(losses.OfDistances(), "x : f32[batch = 6, 8]; y : f32[batch, 8]; sign : f32[batch]", batch, lr=1e-3)
+
+
+def test_a_target_that_is_0_in_places():
+    torch.manual_seed(7)
+    batch = {"x": torch.randn(6, 8), "target": torch.eye(4)[torch.tensor([0, 1, 3, 2, 0, 1])]}
+    beside_torch(losses.OfZeros(), "x : f32[batch = 6, 8]; target : f32[batch, 4]", batch)

@@ -15,6 +15,7 @@ from hapdsl.importing.convert import import_module
 from hapdsl.importing.factory import make
 from hapdsl.run.data import open_feed
 from hapdsl.run.initial import initial
+from hapdsl.run.reference import Reference
 from hapdsl.workbench import Workbench
 from tests.importing import modules
 from tests.importing.helpers import CLUSTER, bench_of, classify, round_trip
@@ -180,6 +181,21 @@ def test_arguments_by_keyword_only():
         modules.KeywordOnly(), "x : f32[batch = 8, 8]; scale = 3.0; label : i64[batch]", loss="cross_entropy"
     )
     assert "by = 3.0" in found.text
+
+
+def test_arguments_and_results_of_several_tensors():
+    """The parts of an argument are inputs of their own; whole numbers are no loss, and a result is an output once."""
+    module = modules.Several()
+    x, z, mask = torch.randn(3, 6, 8)
+    found = import_module(module, {"pair": (x, z), "mask": mask}, optimizer="sgd(lr = 1.0)")
+    graph = bench_of(found).graph()
+    assert {t.name for t in graph.of_kind("input")} == {"pair.0", "pair.1", "mask"}
+    assert graph.outputs == ("count", "y") and graph.loss is not None
+    held = initial(graph, 0, None, given=weights.from_module(graph, module))
+    made = Reference(graph, None).step({**held, "pair.0": x, "pair.1": z, "mask": mask}, 1)
+    wanted = module((x, z), mask)
+    torch.testing.assert_close(made[graph.loss], wanted["spread"])
+    torch.testing.assert_close([made[n] for n in graph.outputs], [wanted["count"], wanted["y"]])
 
 
 class Biased(nn.Module):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from hapdsl.cli import main
 from hapdsl.importing import example, weights
@@ -64,6 +67,9 @@ def test_a_form_that_is_not_known():
         ("x : f32[batch = 0, 8]", "dim of 0"),
         ("x", "no argument"),
         ("flag = true", "no tensor"),
+        ("x : f32[4, 8]; x : f32[4, 8]", "there twice"),
+        ("my x : f32[4, 8]", "no name"),
+        ("x : f32[²]", "has no length"),
     ],
 )
 def test_an_example_that_does_not_fit(text, words):
@@ -93,8 +99,54 @@ def test_a_factory_that_is_not_there(spec, words):
     assert found.code == "HAP870" and words in found.message
 
 
+class Around(nn.Module):
+    """A function behind a layer, or of an image by itself."""
+
+    def __init__(self, function: Callable[[torch.Tensor], object], inside: nn.Module) -> None:
+        super().__init__()
+        self.function, self.inside = function, inside
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.function(self.inside(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "inside", "example", "code", "words"),
+    [
+        (lambda x: x.detach_() * 2, nn.Linear(8, 8), X, "HAP877", "detach()"),
+        (lambda x: x + torch.empty(8).normal_(), nn.Linear(8, 8), X, "HAP874", "aten.normal_"),
+        (lambda x: x + torch.multinomial(torch.ones(8), 1), nn.Linear(8, 8), X, "HAP874", "aten.multinomial"),
+        (lambda x: torch.native_dropout(x, 0.5, True)[0], nn.Linear(8, 8), X, "HAP874", "aten.native_dropout"),
+        (lambda x: 0.0 ** x.abs(), nn.Linear(8, 8), X, "HAP877", "0 to the power"),
+        (lambda x: F.softplus(x, 1, 2), nn.Linear(8, 8), X, "HAP877", "a threshold of 2"),
+        (lambda x: torch.einsum("ii->i", x.T @ x), nn.Linear(8, 8), X, "HAP877", "a diagonal"),
+        (lambda x: None, nn.Linear(8, 8), X, "HAP873", "returns no tensor"),
+        (lambda x: torch.ones(3), nn.Linear(8, 8), X, "HAP873", "returns no tensor"),
+        (lambda x: x, nn.Conv2d(4, 3, 3), "x : f32[4, 4, 8]", "HAP877", "a dim of the batch"),
+        (lambda x: x, nn.Conv1d(4, 3, 3), X, "HAP877", "a dim of the batch"),
+        (lambda x: x, nn.MaxPool2d(2), "x : f32[4, 4, 8]", "HAP877", "a dim of the batch"),
+        (lambda x: x, nn.AdaptiveAvgPool2d(1), "x : f32[4, 4, 8]", "HAP877", "a dim of the batch"),
+    ],
+)
+def test_what_would_come_out_wrong(function, inside, example, code, words):
+    found = refused(lambda: import_module(Around(function, inside), example))
+    assert found.code == code and words in found.message and found.help
+
+
+def test_no_loss_without_results():
+    found = refused(
+        lambda: import_module(Around(lambda x: None, nn.Linear(8, 8)), f"{X}; label : i64[4]", loss="cross_entropy")
+    )
+    assert found.code == "HAP873" and "returns no tensor" in found.message
+
+
+def stops() -> nn.Module:
+    raise SystemExit("usage: …")
+
+
 def test_a_factory_that_fails():
     found = refused(lambda: make(modules.fails, "modules:fails"))
+    assert refused(lambda: make(stops, "modules:stops")).code == "HAP870"
     assert found.code == "HAP870" and source_line(found) == 'raise ValueError("no")'
     assert refused(lambda: make(modules.nothing, "modules:nothing")).code == "HAP871"
     assert refused(lambda: import_module(modules.nothing, X)).code == "HAP871"
@@ -130,3 +182,13 @@ def test_the_verb(tmp_path, capsys):
     assert main(["import", "tests.importing.modules:Branches", "--example", X]) == 2
     said = capsys.readouterr().err
     assert "HAP873" in said and "if x.sum() > 0:" in said
+    assert main(["import", "tests.importing.modules:mlp", "--example", X, "--name", "my-net"]) == 2
+    assert "HAP850" in capsys.readouterr().err
+    assert main(["import", "tests.importing.modules:nothing", "--example", X, "-o", str(tmp_path)]) == 2
+    assert "HAP852" in capsys.readouterr().err  # before anything is imported
+
+
+def test_a_table_that_is_no_buffer(capsys):
+    """Without weights it has no numbers; the verb then makes the module with them."""
+    assert main(["import", "tests.importing.modules:Tabled", "--example", X]) == 0
+    assert "frozen" in capsys.readouterr().out

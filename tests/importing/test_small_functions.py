@@ -32,6 +32,39 @@ class Around(nn.Module):
         return self.inside(self.function(x)) if self.ids else self.function(self.inside(x))
 
 
+def turned(at: int) -> Callable[[Tensor], Tensor]:
+    """What stands behind a place before what is in front of it, weighed by tables; in the middle this may be rotary positions."""
+    cos, sin = torch.linspace(0, 1, 24).view(4, 6), torch.linspace(1, -1, 24).view(4, 6)
+    return lambda x: torch.add(x * cos, torch.cat([-x[:, at:], x[:, :at]], -1) * sin, alpha=1 if at == 2 else 2)
+
+
+def overwritten(x: Tensor) -> Tensor:
+    """A constant, read before and after parts of it are overwritten."""
+    mask = torch.ones(4, 6)
+    found = x * (2 * mask)
+    mask[:, 2:] = 5.0
+    more = mask + 1
+    mask[0].fill_(0)
+    return found + x * mask + more
+
+
+class Bf16(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.bfloat16()
+
+
+class Scaled(nn.Module):
+    """A norm written in steps, scaled by what isn't a vector, or with an eps that isn't a number."""
+
+    def __init__(self, scale: Tensor | float, eps: Tensor | float = 1e-6) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(scale) if isinstance(scale, Tensor) else scale
+        self.eps = nn.Parameter(eps) if isinstance(eps, Tensor) else eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
 FLOATS: dict[str, tuple[Callable[[Tensor], Tensor], nn.Module]] = {
     "rms_norm": (lambda x: x, nn.RMSNorm(6)),
     "rms_norm 1e-5": (lambda x: x, nn.RMSNorm(6, eps=1e-5)),
@@ -43,6 +76,34 @@ FLOATS: dict[str, tuple[Callable[[Tensor], Tensor], nn.Module]] = {
     "counted": (lambda x: (x > 0).sum(-1), nn.Linear(6, 6)),
     "clamp_max": (lambda x: x.clamp_max(0.1), nn.Linear(6, 6)),
     "relu6": (lambda x: F.relu6(1e4 * x), nn.Linear(6, 6)),
+    "clamped by nothing": (lambda x: x.clamp(min=0, max=float("inf")), nn.Linear(6, 6)),
+    "infinite by choice": (lambda x: torch.where(x > 1e9, float("inf"), 0.0) + x, nn.Linear(6, 6)),
+    "compared with False": (lambda x: x.masked_fill((x > 0) == False, 0.5), nn.Linear(6, 6)),  # noqa: E712
+    "power of one number": (lambda x: x ** torch.tensor(2.0) + torch.tensor(2.0) ** x, nn.Linear(6, 6)),
+    "longest and largest": (lambda x: x.norm(p=1, dim=-1) + x.norm(p=float("inf"), dim=-1), nn.Linear(6, 6)),
+    "all dims reversed": (lambda x: x[:, None].repeat(1, 2, 1).T, nn.Linear(6, 6)),
+    "a constant overwritten": (overwritten, nn.Linear(6, 6)),
+    "turned elsewhere": (turned(2), nn.Linear(6, 6)),
+    "turned in the middle": (turned(3), nn.Linear(6, 6)),
+    "not turned": (
+        lambda x: x * torch.ones(4, 6) + torch.cat([-x[:, 3:], x[:, :3]], 1) * torch.zeros(4, 6),
+        nn.Linear(6, 6),
+    ),
+    "rms_norm alone": (lambda x: F.rms_norm(x, (6,)), nn.Linear(6, 6)),
+    "a norm times 2": (lambda x: x, Scaled(2.0)),
+    "a norm times a scalar": (lambda x: x, Scaled(torch.tensor(1.5))),
+    "a norm times a matrix": (lambda x: x, Scaled(torch.ones(4, 6) / 3)),
+    "a norm with a trained eps": (lambda x: x, Scaled(torch.ones(6), torch.tensor(0.1))),
+    "a scalar's dtype counts less": (lambda x: x, nn.Sequential(Bf16(), Scaled(torch.tensor(2.0), 0.0))),
+    "fractions of whole numbers": (
+        lambda x: 1.0 / (x.argmax(1) + 1) + x.argmax(1) / (1 + x.argmin(1)),
+        nn.Linear(6, 6),
+    ),
+    "less a whole number": (lambda x: 0.5 - x.argmax(1), nn.Linear(6, 6)),
+    "functions of whole numbers": (
+        lambda x: x.argmax(1).exp() + x.argmax(1).sqrt() + x.argmax(1) ** 0.5 + torch.erf(x.argmax(1)),
+        nn.Linear(6, 6),
+    ),
     # results whose dims are stored otherwise than the module shows them
     "kept dim": (lambda x: x.amax(-1, keepdim=True), nn.Linear(6, 6)),
     "every other": (lambda x: x[:, ::2], nn.Linear(6, 6)),
