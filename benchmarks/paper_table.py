@@ -236,19 +236,15 @@ def experts(rows: Sequence[Row]) -> str:
     for row in rows:
         f, count = row["found"], row["settings"]["experts"]
         hap, padded = paper.EXPERTS.get(count, (None, None))
-        said = (
-            f"{padded / hap:.2f}"
-            if hap and padded
-            else f"{paper.EXPERTS_MOST[0]:.2f}"
-            if count == paper.EXPERTS_MOST[1]
-            else "–"
-        )
+        most, at = paper.EXPERTS_MOST
+        theirs = padded / hap if hap and padded else most if count == at else None
+        ours = f["padded_s"] / f["plan_s"] if f["padded_s"] and f["plan_s"] else None  # either may have no room
         lines.append(
             (
                 str(count),
                 f"{number(hap)} / {number(f['plan_s'])}",
                 f"{number(padded)} / {number(f['padded_s'])}",
-                f"{said} / {f['padded_s'] / f['plan_s']:.2f}",
+                f"{ratio(theirs)} / {ratio(ours)}",
             )
         )
     head = ("experts", "uneven, s", "padded to a multiple of four, s", "ratio")

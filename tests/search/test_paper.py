@@ -80,6 +80,12 @@ def test_rows_become_tables() -> None:
     assert "a plan is above a baseline at 0" in tables([r for r in rows if r["nodes"] == VIRTUAL])
 
 
+def test_what_has_no_room_has_no_ratio() -> None:
+    case = Case("experts", "bert_moe", "paper_a100_p100", 4, settings={"experts": 29})
+    row = {"name": case.name, **asdict(case), "found": {"plan_s": 0.5, "padded_s": None, "experts": [8, 8, 7, 6]}}
+    assert "| 29 | – / 0.500 | – / – | 1.64 / – |" in tables([row])
+
+
 def test_the_script_fails_where_a_point_loses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines, text, case = tmp_path / "rows.jsonl", tmp_path / "page.md", CASES[0]
     text.write_text("\n".join(marks("paper")))
