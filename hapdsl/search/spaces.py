@@ -17,6 +17,7 @@ from hapdsl.search.climb import Hope
 from hapdsl.search.clock import Clock
 from hapdsl.search.drawn import Drawn
 from hapdsl.search.eliminate import MAX_CELLS, Elimination, TooWide, eliminate
+from hapdsl.search.footprint import GRADE
 from hapdsl.search.messages import SHARED, Buckets, Split
 from hapdsl.search.milp import by_milp
 from hapdsl.search.pairs import Pair, Pairs, shares_key
@@ -28,8 +29,11 @@ from hapdsl.search.space import Space
 from hapdsl.search.structure import Choice, Structure
 from hapdsl.theory.placements import R
 
-# Prices of memory that are tried at most to find one under which a program fits, and to lower it again.
-DEAR, HALVINGS = 6, 5
+PRICES, NEAR_PRICE = (
+    11,
+    0.01,
+)  # of memory: so many are tried at most, until those that fit and those that don't are so near
+RAISE = 1.3  # from one price to the next until some fit and some don't, squared from time to time
 Key = tuple[tuple[object, ...], tuple[str, ...], bool, str]  # shares, messages, memory, objective
 # Bytes of solved tables that are kept for the spaces that were looked at last; others are made anew when they are needed.
 TABLES = 1 << 27
@@ -97,7 +101,8 @@ class Spaces:
         self.solved: dict[Key, Solved] = {}
         self._looks = 0
         self.nodes = 0  # prefixes that A* looked at
-        self.paid = False  # some space had a price on memory
+        self.paid = False  # some space had a price on memory,
+        self.dear = 1 + GRADE  # of as many duals as programs paid that fitted
 
     # -- which messages count ----------------------------------------------------------
 
@@ -284,7 +289,8 @@ class Spaces:
         """Programs that pay for memory: those between which the price decides whether they fit, found by bisection.
 
         The footprint leaves things out, so its own price may be too low; and it can't tell identical layers apart, so they are graded.
-        Prices follow the duals; where nothing fits so, they lie on all moments alike. Cost: DEAR + HALVINGS eliminations, or twice that.
+        Prices follow the duals; where nothing fits so, they lie on all moments alike. Cost: PRICES eliminations, or twice that; fewer
+        under other shares, where it is known what duals are worth.
         """
         pricing, space = solved.pricing, solved.space
         if not solved.by_tables or not np.isfinite(pricing.bound):
@@ -295,20 +301,27 @@ class Spaces:
         held = slice(space.held.start, space.held.stop)
         duals = pricing.prices[held]
         found, pair = [], None
-        for weights in ([duals / duals.max()] if duals.any() else []) + [np.ones(len(duals))]:
-            low, high = 0.0, abs(pricing.bound) / 8
-            for turn in range(DEAR + HALVINGS):
-                if self.clock.late() or high - low < 0.01 * high:
+        for weights, first in [(duals, self.dear)] * bool(duals.any()) + [
+            (np.ones(len(duals)), abs(pricing.bound) / 8)
+        ]:
+            low, high, price, by = 0.0, np.inf, first, RAISE
+            for _ in range(PRICES):
+                if self.clock.late() or high - low < NEAR_PRICE * high:
                     break
-                price = high if turn < DEAR and high > 2 * low else (low + high) / 2
                 prices = pricing.prices.copy()
                 prices[held] = weights * price
                 pair = self.pair(solved, eliminate(graded.graph, prices, order=space.structure.order).best())
-                fits = self.pairs.fits(pair)
-                if fits:
+                if self.pairs.fits(pair):
                     found.append(pair)
-                low, high = (low, price) if fits else (price, 3 * price if high == price else high)
+                    high = price
+                else:
+                    low = price
+                if low and high < np.inf:
+                    price = (low + high) / 2
+                else:
+                    price, by = price / by if low == 0 else price * by, by * by
             if found:
+                self.dear = high if weights is duals else self.dear
                 break
         return found or ([pair] if pair is not None else [])
 
