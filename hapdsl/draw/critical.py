@@ -42,11 +42,16 @@ def critical_path(program: Program, cost: Cost) -> list[int]:
     path = [last]
     while float(starts[path[-1]].min()) > touch:
         k = path[-1]
-        together = program.instructions[k].is_collective
-        found = ending(float(starts[k][device]), None if together else device)
+        begun = float(starts[k][device])
+        found = ending(begun, device)
+        if program.instructions[
+            k
+        ].is_collective:  # it waits for the others, too; where messages are late, each device for its own part
+            found = np.union1d(found, ending(begun, None))
         found = found[found < k]
         if not len(found):
             break
         path.append(int(found[longest[found].argmax()]))
-        device = int(ends[path[-1]].argmax()) if together else device
+        if abs(float(ends[path[-1]][device]) - begun) > touch:
+            device = int(ends[path[-1]].argmax())
     return path[::-1]

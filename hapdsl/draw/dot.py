@@ -9,9 +9,9 @@ from hapdsl.cost.evaluate import Cost
 from hapdsl.draw.critical import critical_path
 from hapdsl.draw.fold import Folded, Key, Turn, fold, unfolded
 from hapdsl.draw.picture import Box, Cluster, Edge, Picture, to_dot
+from hapdsl.draw.turns import turn_of
 from hapdsl.draw.words import shares_in_words
 from hapdsl.graph.program import Instruction, Program, Value
-from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.amounts import in_bytes, in_seconds
 from hapdsl.theory.placements import Placements, show
 
@@ -346,27 +346,6 @@ def _in_rows(boxes: Sequence[Box], edges: Sequence[Edge]) -> list[Edge]:
             for source in feeds.get(b, [b])
         ]
     return found
-
-
-def turn_of(instruction: Instruction, outputs: Sequence[Value], graph: TrainingGraph) -> Turn:
-    """The turn that all of an instruction belongs to: its call's, or that of the tensors it loads or moves."""
-    if instruction.node is not None:
-        return instruction.node.repeat
-    turns = {_turn_of_tensor(v.tensor, graph) for v in outputs}
-    return next(iter(turns)) if len(turns) == 1 else ()
-
-
-def _turn_of_tensor(name: str, graph: TrainingGraph) -> Turn:
-    made = graph.producer.get(name)
-    if made is not None:
-        return graph.nodes[made].repeat
-    found: list[tuple[str, int]] = []
-    parts = name.split(".")
-    for n in range(1, len(parts)):
-        path = ".".join(parts[:n])
-        if path in graph.repeats and parts[n].isdigit():
-            found.append((path, int(parts[n])))
-    return tuple(found)
 
 
 def _few(names: list[str]) -> tuple[str, ...]:

@@ -52,10 +52,7 @@ def fold(keys: Sequence[Key], contents: Sequence[Hashable], reads: Sequence[Iter
 
     turns = [key for key in members if key[1]]
     # Turns of one repeat are looked at in the order in which they run.
-    for (_, path), group in groupby(
-        sorted(turns, key=lambda k: (k[0], _path(k[1]))), key=lambda k: (k[0], _path(k[1]))
-    ):
-        assert path
+    for _, group in groupby(sorted(turns, key=_repeat), key=_repeat):
         for _, run in groupby(group, key=signature):
             first, *others = list(run)
             if not others:
@@ -89,5 +86,6 @@ def _alike(
     return {i: n for i, n in counts.items() if n > 1}
 
 
-def _path(turn: Turn) -> tuple[str, ...]:
-    return tuple(name for name, _ in turn)
+def _repeat(key: Key) -> tuple[str, tuple[str, ...]]:
+    """The section, and the repeat that a turn is one of."""
+    return key[0], tuple(name for name, _ in key[1])

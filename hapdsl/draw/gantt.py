@@ -83,7 +83,7 @@ def gantt_svg(program: Program, cost: Cost, devices: Sequence[str] | None = None
     ]
     for k, row in enumerate(shown):
         parts += _row(row, total, TOP + k * (2 * LANE + GAP))
-    more = f"; {len(found) - len(shown)} more rows aren't shown" if len(found) > len(shown) else ""
+    more = f"{len(found) - len(shown)} more rows aren't shown" if len(found) > len(shown) else ""
     parts += [*_legend(program, height - 22, more), "</svg>", ""]
     return "\n".join(parts)
 
@@ -197,7 +197,7 @@ def _legend(program: Program, y: float, more: str) -> Iterator[str]:
         yield _text(x + 20, y, name)
         x += 40 + 6.5 * len(name)
     if more:
-        yield _text(x, y, more.removeprefix("; "), colour=QUIET)
+        yield _text(x, y, more, colour=QUIET)
 
 
 def _box(x: float, y: float, width: float, height: float, colour: str, tip: str, kind: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hapdsl.cli import main
+from hapdsl.cluster import Interference
+from hapdsl.cost.evaluate import evaluate
 from hapdsl.draw.critical import critical_path
 from hapdsl.draw.topology import cluster_dot
 from hapdsl.workbench import Workbench
@@ -41,10 +44,14 @@ def test_a_file_of_clusters_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "HAP812" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("late", [(0.0, 0.0), (0.5, 0.0), (0.3, 0.5)], ids=["beside", "slower", "late"])
 @pytest.mark.parametrize("name", ["mlp_megatron", "mlp_zero", "layer_megatron", "layer_sfb", "mesh"])
-def test_a_critical_path_has_no_gaps(name: str) -> None:
+def test_a_critical_path_has_no_gaps(name: str, late: tuple[float, float]) -> None:
+    """Whatever computing and messages take from each other."""
     bench = Workbench(PROGRAMS / "plans" / f"{name}.hap")
-    checked, _, cost = bench.cost(bench.program(None))
+    checked, cluster, _ = bench.cost(bench.program(None))
+    devices = tuple(replace(d, interference=Interference(*late)) for d in cluster.devices)
+    cost = evaluate(checked.program, replace(cluster, devices=devices))
     path = critical_path(checked.program, cost)
     spent = [cost.ends_s[k] - cost.starts_s[k] for k in path]
     # Nothing else explains the whole step.
