@@ -23,6 +23,7 @@ from hapdsl.graph.program import Program
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.lang.edited import EditedText
+from hapdsl.virtual import spread
 from hapdsl.workbench import Workbench, settings_folder
 
 Floats = NDArray[np.float64]
@@ -33,7 +34,8 @@ class LineCost:
     """What one line of a text costs, all turns of its repeats together.
 
     `seconds` is the sum over its instructions of the slowest device's, `devices` the seconds of each device, float array [devices]. `count`
-    are its instructions, `bytes` the sizes of the whole tensors that its messages move, `words` says what it is ("all_gather, grouped").
+    are its instructions, `bytes` the sizes of the whole tensors that its messages move, `words` says what it is ("all_gather, grouped"). Seconds and
+    bytes of a line in a `microbatch` block are those of all its turns.
     """
 
     seconds: float
@@ -119,8 +121,7 @@ class Live:
             tree = self._edited.parse(text)
             for kept in self._kept.values():
                 kept.known.move(self._edited.moved)
-            bench = self._bench_of(text, tree)
-            _ = bench.ops
+            bench, stamps = self._bench_of(text, tree)
         except HapError as stop:
             return Reading(text, tuple(dict.fromkeys(stop.diagnostics)))
         findings = list(self._of_blocks)
@@ -128,21 +129,23 @@ class Live:
         self._kept = {p.name: self._kept.get(p.name) or _Kept() for p in trees}
         programs = tuple(self._program(bench, p, findings) for p in trees)
         findings += bench.notes
-        if self._bench is not bench:
-            self._bench, self._stamps = bench, _stamps(bench)
+        # Of a file that was read meanwhile (a cluster's) the first stamp is this one.
+        self._bench, self._stamps = bench, {**_stamps(bench), **stamps}
         return Reading(text, tuple(dict.fromkeys(findings)), programs, bench)
 
-    def _bench_of(self, text: str, tree: nodes.File) -> Workbench:
-        """The last bench with this text, if all but programs is what it was, here and in the files that it has read; else a new one."""
+    def _bench_of(self, text: str, tree: nodes.File) -> tuple[Workbench, dict[Path, object]]:
+        """The last bench with this text, if all but programs is what it was, here and in the files that it has read; else a new one. With it the
+        stamps of these files when they were read: what is saved while graphs are built and programs checked is another file by the next time."""
         last = self._bench
         if last is not None and _all_but_programs(tree, last.bundle.main.tree) and _stamps(last) == self._stamps:
-            return last.renewed(text, tree)
+            return last.renewed(text, tree), self._stamps
         bench = Workbench(self.path, text, tree)
+        stamps = _stamps(bench)
         _ = bench.ops
         findings: list[Diagnostic] = []
         self._blocks(bench, findings)
         self._of_blocks = tuple(findings)
-        return bench
+        return bench, stamps
 
     @staticmethod
     def _blocks(bench: Workbench, findings: list[Diagnostic]) -> None:
@@ -175,6 +178,7 @@ class Live:
             return LiveProgram(tree, "sketch", checked, note="a sketch leaves lines open, so it has no cost")
         try:
             cluster = bench.cluster_of(tree) or bench.cluster(self.cluster)
+            checked.program = spread(checked.program, cluster)
             cost = evaluate(checked.program, cluster, kept.pricer_for(checked.program, cluster))
         except HapError as stop:
             return LiveProgram(tree, "proven", checked, note="; ".join(d.message for d in stop.diagnostics))
@@ -213,7 +217,8 @@ def _line_costs(checked: Checked, cost: Cost) -> dict[int, LineCost]:
             words.append(instruction.op)
             moved.append(0)
         if instruction.is_collective:
-            moved[place] += sum(tensors[v.tensor].bytes for v in instruction.inputs)
+            times = program.graph.times(instruction.section)
+            moved[place] += times * sum(tensors[v.tensor].bytes for v in instruction.inputs)
             words[place] = instruction.op if instruction.method is None else f"{instruction.op}, {instruction.method}"
     if not places:
         return {}

@@ -38,7 +38,8 @@ def positions(tree: nodes.Program, cluster: Cluster | None) -> int | None:
 
 def spread(program: Program, cluster: Cluster | None) -> Program:
     """A program over virtual devices as one over all devices; any other as it is."""
-    if cluster is None or not cluster.virtual or len(program.layout.mesh) > 1:
+    layout = program.layout
+    if cluster is None or not cluster.virtual or len(layout.mesh) > 1 or layout.devices != len(cluster.nodes):
         return program
     return with_cheapest_methods(expand(program, cluster.node_speeds()), cluster)
 
@@ -92,9 +93,8 @@ def planned(found: Plan, cluster: Cluster) -> Plan:
 
     program, cost = _in_order(found.program, cluster, found.objective, found.written)
     made = replace(found, program=program, cost=cost, bound_scope=f"{found.bound_scope}; {SCOPE}")
-    made = replace(made, bound_s=min(made.bound_s, made.cost_s))  # they may be equal but for rounding
     bound = bound_under(found.program.graph, found.program.layout, cluster.outer(), found.objective)
-    made = replace(made, bound_s=min(bound, made.cost_s))
+    made = replace(made, bound_s=min(bound, made.cost_s))  # they may be equal but for rounding
     baselines = {
         name: over_all(c, cluster, found.objective) if c is not None else None for name, c in found.baselines.items()
     }

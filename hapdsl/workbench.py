@@ -114,7 +114,7 @@ class Workbench:
         """The training graph of a model with parameters overridden, built once per setting."""
         node = self.model(model)
         settings = settings or {}
-        key = (node.name, train, tuple(sorted((k, type(v).__name__, v) for k, v in settings.items())))
+        key = (node.name, train, tuple(sorted((k, repr(v)) for k, v in settings.items())))
         if key not in self._graphs:
             self._graphs[key] = build(node, self.bundle.defs, self.ops, settings, train)
         return self._graphs[key]
@@ -125,9 +125,8 @@ class Workbench:
         """The cluster that `spec` names (see `cluster_block`), as numbers."""
         block = self.cluster_block(spec)
         if id(block) not in self._clusters:
-            # The block is kept alive by its bundle or by `_guess`, so its id stays its own.
-            built = build_cluster(block)
-            self._clusters[id(block)] = guess() if block is self._guess else built
+            # The block is kept alive by `_whole`, so its id stays its own.
+            self._clusters[id(block)] = guess() if block is self._guess else build_cluster(block)
         return self._clusters[id(block)]
 
     def cluster_block(self, spec: str | None = None) -> nodes.Cluster:
@@ -254,6 +253,7 @@ class Workbench:
         """A proven program, the cluster it is priced on (`on`, its own, the default one), and its cost."""
         cluster = self.cluster_of(program, on) or self.cluster()
         checked = self.proven(program, on)
+        checked.program = spread(checked.program, cluster)  # where neither the program nor `on` has named it
         return checked, cluster, evaluate(checked.program, cluster)
 
     # -- names -----------------------------------------------------------------------

@@ -176,3 +176,24 @@ def test_an_imported_file_that_changes_is_read_again(tmp_path: Path) -> None:
     box.unlink()
     gone = assert_same(live, text)
     assert [d.code for d in gone.diagnostics] == ["HAP130"]
+
+
+def test_a_file_that_is_saved_while_its_text_is_checked_is_read_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = tmp_path / "box.hap"
+    box.write_text(BOX, encoding="utf-8")
+    text = text_of(written(1)).replace(BOX, 'import "box.hap"\n')
+    live = Live(tmp_path / "plan.hap")
+    real = Live._program
+
+    def saved_meanwhile(self: Live, *rest: Any) -> LiveProgram:
+        found = real(self, *rest)
+        box.write_text(BOX.replace("9 TFLOP/s", "900 GFLOP/s"), encoding="utf-8")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Live, "_program", saved_meanwhile)
+        first = live.update(text).programs[0].cost
+    second = assert_same(live, text).programs[0].cost
+    assert first is not None and second is not None and second.sync_s > first.sync_s

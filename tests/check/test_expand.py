@@ -14,6 +14,7 @@ from hapdsl.check.expand import expand
 from hapdsl.check.write import write
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.lang.print import to_text
+from hapdsl.live import Live
 from hapdsl.search.baselines import baselines
 from hapdsl.search.planner import plan
 from hapdsl.theory.placements import P, R, S
@@ -112,6 +113,17 @@ def test_a_program_over_nodes_is_one_over_all_devices(tmp_path: Path) -> None:
     assert spread(checked.program, cluster) is checked.program
     batch = checked.program.layout.shares["batch"][(0, 1)]
     assert batch.tolist() == [6, 6, 3, 1]  # [12, 4] by speeds 1:1 and 3:1
+
+
+def test_a_program_that_names_no_cluster_is_priced_on_the_file_s(tmp_path: Path) -> None:
+    """As if it named it: on the command line and in an editor."""
+    made = bench(tmp_path)
+    named = made.cost(made.program())[2].sync_s
+    text = made.path.read_text().replace("for tiny on lab", "for tiny")
+    alone = Workbench(made.path, text)
+    assert alone.program().cluster is None and alone.cost(alone.program())[2].sync_s == named
+    (live,) = Live(made.path).update(text).programs
+    assert live.cost is not None and live.cost.sync_s == named and live.lines
 
 
 def test_the_synchronisation_inside_is_charged(tmp_path: Path) -> None:

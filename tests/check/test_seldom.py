@@ -12,6 +12,7 @@ from hapdsl.check.verify import verify
 from hapdsl.check.write import write
 from hapdsl.cost.basis import basis
 from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.parse import parse
 from hapdsl.live import Live
 from hapdsl.run.numeric import compare
@@ -133,6 +134,15 @@ def test_what_of_a_price_was_measured() -> None:
     share = 100 * sum(slowest[k] for k in multiplied) / (said.total_s - reduced)
     assert said.words.startswith(f"prices: measured, messages 100 %, compute {share:.0f} %; ")
     assert said.as_json()["kind"] == "measured"
+
+
+@pytest.mark.parametrize("value", ["[1, 2]", '"wide"', "0.5"])
+def test_a_header_that_sets_no_size(value: str) -> None:
+    """Whatever stands there, the model says what is wrong with it."""
+    bench = Workbench("t.hap", TINY + PROGRAM.replace("for tiny on", f"for tiny(batch = {value}) on"))
+    with pytest.raises(HapError) as stop:
+        bench.checked(bench.program())
+    assert [d.code for d in stop.value.diagnostics] == ["HAP205"]
 
 
 # -- numbers -------------------------------------------------------------------------------
