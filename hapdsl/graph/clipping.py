@@ -50,6 +50,8 @@ class _Norm:
 
     def __init__(self, drafts: Drafts, ops: Mapping[str, OpDecl], gradients: Mapping[int, Draft], span: Span) -> None:
         self.drafts, self.ops, self.gradients, self.span = drafts, ops, gradients, span
+        # What all are added up in.
+        self.to = "f64" if any(g.dtype == "f64" for g in gradients.values()) else "f32"
 
     def over(
         self, params: Sequence[Draft], depth: int, total: Draft | None, name: str = "grad.squares"
@@ -92,8 +94,7 @@ class _Norm:
     def add(self, total: Draft | None, param: Draft, name: str) -> Draft:
         gradient = self.gradients[id(param)]
         own = name if total is None else f"{param.name}.grad.squares"
-        to = "f64" if gradient.dtype == "f64" else "f32"
-        squares = _call(self.drafts, self.ops, "sum_squares", [gradient], {"to": to}, own, param.repeat, self.span)
+        squares = _call(self.drafts, self.ops, "sum_squares", [gradient], {"to": self.to}, own, param.repeat, self.span)
         if total is None:
             return squares
         return _call(self.drafts, self.ops, "add", [total, squares], {}, name, param.repeat, self.span)

@@ -77,7 +77,7 @@ def read(
                     "HAP301", f"{decl.name}: '{name}' is {list(operands[name].shape)}, a scalar is needed", arg.span
                 )
         else:
-            attributes[name] = scope.number(arg.value).value
+            attributes[name] = _number(decl, name, arg, scope)
     if base is not None and base.decl is decl:
         given = {*attributes, *operands}
         attributes = {**{n: v for n, v in base.attributes.items() if n not in given}, **attributes}
@@ -99,6 +99,16 @@ def deal(trained: Sequence[Draft], every: Optimizer, groups: Sequence[Group]) ->
             if not any(fits(pattern, name) for name in names):
                 raise error("HAP231", f"no trained parameter is called {pattern}", group.span, _near(pattern, names))
     return [next((g.optimizer for g in reversed(groups) if g.holds(name)), every) for name in names]
+
+
+def _number(decl: OpDecl, name: str, arg: nodes.Arg, scope: Scope) -> Any:
+    """What an attribute is set to: a number, if that is what it is without."""
+    value = scope.number(arg.value).value
+    default = decl.attributes[name]
+    numeric = isinstance(default.operand if isinstance(default, nodes.Negate) else default, nodes.Number)
+    if numeric and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise error("HAP204", f"'{name}' of '{decl.name}' is {value!r}; a number is needed here", arg.span)
+    return value
 
 
 def _near(pattern: str, names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from hapdsl.run.reference import Reference
 from tests.graph.helpers import calls, example, gradient, graph_of, same, source, step, values
 
 
@@ -305,6 +306,21 @@ def test_initialisers() -> None:
         ("normal", {"std": 0.5, "mean": 1}), ("constant", {"value": 3}), ("uniform", {"bound": 0.1}), ("ones", {}),
         ("normal", {"std": 0.02}), ("zeros", {}),
     ]  # fmt: skip
+
+
+def test_the_norm_of_gradients_of_several_dtypes_is_added_up_in_the_widest() -> None:
+    graph = graph_of(
+        """model m() {
+            param w : f32[4]
+            param v : f64[4]
+            loss = add(cast(sum(w, dims = 0), to = f64), sum(v, dims = 0))
+            train loss with sgd(lr = 1) clip 1
+        }"""
+    )
+    made = Reference(graph).step({"w": torch.zeros(4), "v": torch.zeros(4, dtype=torch.float64)})
+    assert made["grad.norm"].dtype == torch.float64 and made["w.new"].dtype == torch.float32
+    assert made["grad.norm"].item() == pytest.approx(8**0.5)
+    assert made["w.new"].tolist() == pytest.approx([-(8**-0.5)] * 4, rel=1e-6)
 
 
 def test_a_small_dtype_throughout() -> None:

@@ -105,6 +105,8 @@ WRONG: list[tuple[str, int, int, str]] = [
     ("HAP233", 5, 32, inside("param w : f32[d]", tail=TRAIN + " clip f32")),
     ("HAP218", 6, 30, inside("param w : f32[d]", tail=TRAIN + "\n    group w with sgd(lr = 1, lr = 2)")),
     ("HAP204", 5, 34, inside("param w : f32[d]", "loss = sum(mul(x, w), dims = 0)", tail="    train loss with adam(beta1 = loss)")),
+    ("HAP204", 5, 25, inside("param w : f32[d]", tail=TRAIN.replace("sgd()", 'sgd(lr = "fast")'))),
+    ("HAP204", 5, 26, inside("param w : f32[d]", tail=TRAIN.replace("sgd()", "adam(beta1 = true)"))),
     ("HAP214", 5, 5, inside("buffer b : f32[d]", "b.new = neg(b)", "b.new = exp(b)")),
     ("HAP214", 4, 21, inside("buffer b : f32[d]", "repeat t in 2 { b.new = neg(b) }")),
     ("HAP234", 4, 5, inside("buffer b : f32[3]", "b.new = neg(x)")),
