@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ class Journal:
         if folder is not None and main is not None:
             digest = hashlib.sha256(str(_whole(main)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
             self.name = f"{main.stem[:40]}-{digest}"
-            self.file = folder / f"{self.name}-{secrets.token_hex(4)}.json"
+            self.file = folder / f"{self.name}-{os.urandom(4).hex()}.json"
 
     def left(self) -> list[Kept]:
         """What earlier sessions left, the oldest first; nothing of one that is still running."""

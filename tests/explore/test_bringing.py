@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from hapdsl.commands.explore import command
 from hapdsl.commands.output import Output
+from hapdsl.explore import children
 from hapdsl.explore.app import ExploreApp, waiting_session
 from hapdsl.explore.bringing import Bring
 from hapdsl.lang.parse import parse
@@ -115,3 +116,18 @@ def test_options_that_say_nothing_are_refused(here: Path) -> None:
     assert "--set is about a FILE" in said("nets:net", *EXAMPLE, "--set", "batch=3")
     assert "--loss is about importing" in said("nets.hap", "--loss", "mse_loss")
     assert "a trace is of a run" in said("nets:net", "x.json", *EXAMPLE)
+
+
+def test_an_import_that_cannot_be_started_is_said(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(*words: str) -> children.Child:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(children, "start", start)
+
+    async def work() -> None:
+        app = app_for("nets:net", "net")
+        async with app.run_test(size=(120, 30)) as pilot:
+            await settled(app, pilot, lambda: not app.session.importing)
+            assert "Resource temporarily unavailable" in on_screen(app) and "ctrl+r imports it again" in on_screen(app)
+
+    run(work())

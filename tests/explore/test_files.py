@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from hapdsl.explore import disk, filing
+from hapdsl.explore import children, disk, filing
 from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.journal import Journal
 from hapdsl.explore.settings import Settings, read
@@ -279,6 +280,38 @@ def test_pipes_and_devices_are_not_read_again(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.hap"
     os.mkfifo(pipe)
     assert disk.on_disk(pipe) is None and disk.on_disk(Path("/dev/null")) is None
+
+
+def test_a_run_is_stopped_or_says_why_it_failed(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told_of = b'chatter\n{\n  "ok": false, "diagnostics": [{"code": "HAP720", "message": "m", "file": "a.hap", "line": 3, "help": "h"}]}'
+    assert children.why_not(told_of, b"") == "HAP720 m\na.hap, line 3\nh"
+    assert (
+        children.why_not(b"{", b"first\nlast\n\n") == "last" and children.why_not(b"", b"") == "it ended without a word"
+    )
+    commands = iter((["sleep", "60"], ["sh", "-c", "echo tired >&2; exit 3"], ["/nowhere/at-all"]))
+
+    async def start(*words: str) -> children.Child:
+        assert words[0] == "run" and Path(words[1]).read_text().startswith("# small")
+        return await asyncio.create_subprocess_exec(*next(commands), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    monkeypatch.setattr(children, "start", start)
+
+    async def work() -> None:
+        async with opened(small) as (app, pilot):
+            await pilot.press("escape", "r")
+            await settled(app, pilot, lambda: app.runner is not None)
+            await pilot.press("r")
+            assert "it is running" in told(app)
+            await pilot.press("escape")
+            await settled(app, pilot, lambda: not app.running)
+            assert "the run is stopped" in told(app) and "ended with" not in told(app) and app.runner is None
+            await pilot.press("r")
+            await settled(app, pilot, lambda: "the run ended with exit status 3: tired" in told(app))
+            await pilot.press("r")
+            await settled(app, pilot, lambda: "it can't be run: " in told(app))
+            assert not app.running
+
+    run(work())
 
 
 @pytest.mark.long
