@@ -243,12 +243,12 @@ def parse(raw: bytes, path: Path) -> Manifest:
     if found.get("version") != VERSION:
         raise error("HAP752", f"{path} has version {found.get('version')!r}, this hapdsl reads {VERSION}", where, "resume with the hapdsl that wrote it")  # fmt: skip
     checksum = found.pop("checksum", None)
-    if checksum != _checksum(found):
-        raise torn(path, "it has changed since it was written (its checksum differs)")
     try:
+        if checksum != _checksum(found):
+            raise torn(path, "it has changed since it was written (its checksum differs)")
         manifest = _manifest(found)
         _consistent(manifest)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
         raise torn(path, f"it says nothing sensible: {type(problem).__name__} {problem}") from None
     return manifest
 
@@ -271,7 +271,7 @@ def _manifest(d: dict[str, Any]) -> Manifest:
         shares=shares,
         tensors={str(n): _saved(str(n), t) for n, t in d["tensors"].items()},
         files=tuple(File(str(f["name"]), _count(f["bytes"]), str(f["sha256"])) for f in d["files"]),
-        extra={str(k): float(v) for k, v in d["extra"].items()},
+        extra={str(k): _number(v) for k, v in d["extra"].items()},
     )
 
 
@@ -293,6 +293,12 @@ def _count(x: Any) -> int:
     if isinstance(x, bool) or not isinstance(x, int) or not 0 <= x < 2**63:
         raise ValueError(f"{x!r} is no count")
     return x
+
+
+def _number(x: Any) -> float:
+    if isinstance(x, bool) or not isinstance(x, int | float) or not -1e300 < x < 1e300:
+        raise ValueError(f"{x!r} is no number")
+    return float(x)
 
 
 def _consistent(manifest: Manifest) -> None:

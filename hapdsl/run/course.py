@@ -188,7 +188,7 @@ def _restore(rank: Rank, extra: Mapping[str, float]) -> None:
     rank.clock.skipped = int(extra.get("skipped", 0))
     scale = rank.gradients.scale
     if scale is not None and "scale" in extra:
-        scale.value, scale.good, scale.skipped = extra["scale"], int(extra["scale.good"]), rank.clock.skipped
+        scale.value, scale.good, scale.skipped = extra["scale"], int(extra.get("scale.good", 0)), rank.clock.skipped
 
 
 def _verified(start: Checkpoint, rank: int, ranks: int) -> HapError | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import pathlib
 
 import pytest
 import torch
@@ -61,6 +63,26 @@ def test_a_file_that_the_manifest_knows_but_doesn_t_describe(tmp_path, change, w
     with pytest.raises(HapError, match=words) as stop:
         dict(checkpoint_read.tensors(found))
     assert stop.value.diagnostics[0].code == "HAP751"
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1" * 400, '"7"', "true", "[]"])
+def test_numbers_that_are_none(tmp_path, number):
+    folder = saved(tmp_path, model(FED))
+    forged(folder, lambda manifest: manifest["extra"].update(skipped=json.loads(number)))
+    with pytest.raises(HapError, match="is no number") as stop:
+        checkpoint.find(folder)
+    assert stop.value.diagnostics[0].code == "HAP751"
+
+
+def test_a_manifest_of_any_depth():
+    """One depth can be read and not be written again."""
+    codes = set()
+    for depth in range(700, 1100):
+        raw = f'{{"format": "{checkpoint.FORMAT}", "version": 1, "extra": {"[" * depth}{"]" * depth}}}'
+        with pytest.raises(HapError) as stop:
+            checkpoint.parse(raw.encode(), pathlib.Path("manifest.json"))
+        codes.add(stop.value.diagnostics[0].code)
+    assert codes == {"HAP751"}
 
 
 def test_a_tensor_that_is_larger_than_its_pieces(tmp_path):
