@@ -113,8 +113,9 @@ def _torch() -> Finding:
     )
     try:
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return Finding("torch backends", "missing", "torch can't be imported", "pip install torch")
+    except (OSError, subprocess.SubprocessError) as problem:
+        said = (getattr(problem, "stderr", None) or "").strip().splitlines() or [type(problem).__name__]
+        return Finding("torch backends", "missing", f"torch can't be imported: {said[-1][:200]}", "pip install torch")
     backends, _, devices = ran.stdout.strip("\n").partition("\n")
     count, _, names = devices.partition("; ")
     gpus = f"{count} GPU{'s' * (count != '1')}{': ' + names if names else ''}"

@@ -55,12 +55,11 @@ def command(
     bench = Workbench(file)
     report = Report()
     _one_thing(name, model, cluster, settings, on, time)
-    if cluster is not None or not (bench.programs() or bench.bundle.models or model or settings or name or time):
-        files = _cluster(bench, cluster, output, report)
-    elif model is None and name is None and time is None and not bench.programs() and bench.bundle.models:
-        files = _model(bench, None, settings, output, report)
-    elif model is not None or settings:
+    of_program = bool(bench.programs()) or any(option is not None for option in (name, on, time))
+    if model is not None or settings or (cluster is None and not of_program and bench.bundle.models):
         files = _model(bench, model, settings, output, report)
+    elif cluster is not None or not of_program:
+        files = _cluster(bench, cluster, output, report)
     else:
         files = _program(bench, name, on, output, report, time)
     out.diagnose(report)

@@ -29,14 +29,15 @@ def command(out: Output, files: tuple[str, ...], check: bool) -> int:
     found: list[Diagnostic] = []
     texts: dict[str, str] = {}
     printed: dict[str, str] = {}
-    for file in dict.fromkeys(files):
+    files = tuple(dict.fromkeys(files))
+    for file in files:
         try:
             canonical = printed[file] = _canonical(file, texts)
             if canonical == texts[file]:
                 continue
-            changed.append(file)
             if not check and file != STDIN:
                 write_file(Path(file), canonical)
+            changed.append(file)
         except HapError as problem:
             found.extend(problem.diagnostics)
     out.diagnose(found, texts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hapdsl.commands.options import folders
+from hapdsl.commands.options import Real, folders
 from hapdsl.lang.diagnostics import error
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def going_options(function: _Function) -> _Function:
             click.option("--keep", type=click.IntRange(1), metavar="N", help=f"Keep the newest N.  [default: {KEEP}]"),
             click.option("--resume", metavar="DIR", shell_complete=folders, help="Go on from the newest checkpoint in DIR, or from DIR itself; FILE may be another program."),
             click.option("--replan", is_flag=True, help="If a device is lost, plan for those that are left and go on from the last checkpoint."),
-            click.option("--timeout", type=click.FloatRange(1, 1e6), default=600, show_default=True, metavar="S", help="How long ranks wait for one that takes no part."),
+            click.option("--timeout", type=Real(1, 1e6), default=600, show_default=True, metavar="S", help="How long ranks wait for one that takes no part."),
         ]
     ):  # fmt: skip
         function = option(function)

@@ -94,7 +94,7 @@ def read_size(text: str) -> int:
     digits = len(text) - len(text.lstrip("0123456789."))
     try:
         size = units.to_si(Quantity(float(text[:digits]), text[digits:].strip()), "memory")
-    except Exception:
+    except (ValueError, HapError):  # no number, no unit
         size = 0.0
     if not LEAST <= size <= MOST:
         raise error(

@@ -13,6 +13,7 @@ from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import shares, table
 from hapdsl.lang.amounts import in_seconds
+from hapdsl.lang.diagnostics import error
 
 if TYPE_CHECKING:
     from hapdsl.cluster import Cluster
@@ -103,6 +104,13 @@ def command(
         node = bench.model(model)
         graph = bench.graph(node.name, read_settings(node, settings))
         hardware = bench.cluster(cluster)
+        if hardware.virtual:
+            raise error(
+                "HAP604",
+                f"a plan on '{hardware.name}', whose nodes are virtual devices, has two axes",
+                help="the search, and so what it knows of other choices, is on one axis",
+                status=1,
+            )
         if name is not None:
             tensor_named(graph, name)  # said before the search, not after it
         if not out.json:

@@ -12,6 +12,8 @@ from importlib import metadata
 import pytest
 
 from hapdsl.cli import VERBS
+from hapdsl.commands import doctor
+from tests.texts import REPOSITORY
 
 WITHOUT = "import sys\nfor m in sys.argv[1].split(','): sys.modules[m] = None\nfrom hapdsl.cli import main\nsys.exit(main(sys.argv[2:]))\n"
 PLAN = "programs/plans/mlp_zero.hap"
@@ -20,7 +22,11 @@ PLAN = "programs/plans/mlp_zero.hap"
 def without(packages: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A verb in a process where some packages can't be imported."""
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT, packages, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-c", WITHOUT, packages, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
     )
 
 
@@ -46,6 +52,15 @@ def test_doctor_says_what_to_do_about_what_is_not(hapdsl, monkeypatch: pytest.Mo
     assert done.status == 1
     assert "! scipy" in done.out and "pip install scipy" in done.out
     assert "- textual" in done.out and "- dot" in done.out and "apt install graphviz" in done.out
+
+
+def test_doctor_says_why_torch_can_t_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(command: list[str], **_: object) -> None:
+        raise subprocess.CalledProcessError(1, command, stderr="Traceback …\nImportError: libcudart.so: not found\n")
+
+    monkeypatch.setattr(subprocess, "run", broken)
+    found = doctor._torch()
+    assert found.state == "missing" and found.found == "torch can't be imported: ImportError: libcudart.so: not found"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from hapdsl.commands import fmt
+from hapdsl.lang.diagnostics import error
 from hapdsl.lang.parse import parse
 from tests.cli.conftest import Run
 from tests.texts import TINY
@@ -47,6 +51,19 @@ def test_a_broken_file_is_left_alone_and_the_others_are_done(hapdsl: Run, tmp_pa
     assert found.object["changed"] == [str(tmp_path / "good.hap")]
     assert (tmp_path / "bad.hap").read_text() == "model m {\n"
     assert found.codes
+
+
+def test_a_file_that_can_t_be_written_has_not_changed(
+    hapdsl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise error("HAP852", f"{path} can't be written")
+
+    monkeypatch.setattr(fmt, "write_file", full)
+    path = tmp_path / "m.hap"
+    path.write_text(UNTIDY)
+    found = hapdsl("fmt", path, path, "--json")
+    assert (found.status, found.codes, found.object["changed"]) == (2, ["HAP852"], [])
 
 
 def test_what_needs_no_change_isn_t_written(hapdsl: Run, tmp_path: Path) -> None:

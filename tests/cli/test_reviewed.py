@@ -28,9 +28,9 @@ model m(batch = 8, d = 8) {
 """
 
 
-@pytest.mark.parametrize("option", ["--gap", "--time-limit"])
-def test_nan_is_no_number(hapdsl: Run, model: Path, option: str) -> None:
-    found = hapdsl("plan", model, option, "nan", "--json")
+@pytest.mark.parametrize(("verb", "option"), [("plan", "--gap"), ("plan", "--time-limit"), ("run", "--timeout")])
+def test_nan_is_no_number(hapdsl: Run, model: Path, verb: str, option: str) -> None:
+    found = hapdsl(verb, model, option, "nan", "--json")
     assert found.status == 2
     assert found.object["diagnostics"][0]["code"] == "HAP850"
 

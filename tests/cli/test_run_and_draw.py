@@ -56,6 +56,8 @@ def test_draw_a_model(hapdsl: Run, tiny: Path, model: Path, tmp_path: Path) -> N
     assert hapdsl("draw", model, "-o", tmp_path / "m.dot").status == 0
     assert hapdsl("draw", tiny, "--model", "tiny", "-o", tmp_path / "n.dot").status == 0
     assert (tmp_path / "m.dot").read_text() == (tmp_path / "n.dot").read_text()
+    # prices are a program's, so one is asked for
+    assert hapdsl("draw", model, "--on", "pair", "-o", tmp_path / "p.dot", "--json").codes == ["HAP580"]
 
 
 def test_draw_what_can_t_be(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:

@@ -187,6 +187,11 @@ def test_what_cannot_be_explained(hapdsl: Run, tiny: Path, tmp_path: Path) -> No
     two = tmp_path / "two.hap"
     two.write_text(WIDE + ON_TWO_AXES, encoding="utf-8")
     assert code(hapdsl("why", two, "y", "--json")) == (1, ["HAP604"])
+    virtual = tmp_path / "virtual.hap"
+    node = "1 GB/s, latency = 1 us }\n"
+    network = "    network 2 * host virtual over { bandwidth = 0.1 GB/s, latency = 10 us }\n"
+    virtual.write_text(TINY.replace(node, node + network), encoding="utf-8")
+    assert code(hapdsl("why", virtual, "h", "--json")) == (1, ["HAP604"])  # as of the plan that `plan` makes there
     wrong = tmp_path / "wrong.hap"
     wrong.write_text(tiny.read_text(encoding="utf-8").replace("relu(u@S(0))", "relu(u@S(1))"), encoding="utf-8")
     assert hapdsl("why", wrong, "h", "--json").status != 0
