@@ -53,10 +53,20 @@ class Beside(Shell):
         return named, tuple((d.key, d.version, program) for d, program in named)
 
     def action_compare(self) -> None:
+        if self.compared is not None and "plans" not in self.compared[1]:
+            self._ask_again(COMPARE)
+            self.compared = None
         self.toggle_view(COMPARE)
 
     def action_whatif(self) -> None:
+        if self.tried is not None and self.tried[1].get("trouble"):
+            self._ask_again(WHATIF)
+            self.tried = None
         self.toggle_view(WHATIF)
+
+    def _ask_again(self, topic: str) -> None:
+        """What failed, or was stopped, is tried again when a person comes back to it."""
+        self.work.inquiries.current.pop(topic, None)
 
     def refresh_views(self) -> None:
         super().refresh_views()

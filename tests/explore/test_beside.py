@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -131,17 +132,26 @@ def test_one_plan_has_nothing_beside_it(small: Path) -> None:
     run(work())
 
 
-def test_what_goes_wrong_is_said_where_its_answer_would_stand(small: Path) -> None:
+def test_what_goes_wrong_is_said_where_its_answer_would_stand(pair: Path) -> None:
     class Fails(Local):
+        times: ClassVar[dict[str, int]] = {"whatif": 1, "compare": 1}
+
         def ask(self, request: Object) -> None:
-            if request["do"] == "whatif":
+            self.times[request["do"]] = self.times.get(request["do"], 0) - 1
+            if self.times[request["do"]] == 0:
                 self.answered({"id": request["id"], "failed": "KeyError: 'f32'", "done": True})
             else:
                 super().ask(request)
 
     async def work() -> None:
-        async with opened(small, connect=Fails) as (app, pilot):
+        async with opened(pair, connect=Fails) as (app, pilot):
             await pilot.press("escape", "w")
             await settled(app, pilot, lambda: "KeyError: 'f32'" in app.query_one(WhatIf).plain)
+            await pilot.press("escape", "w")  # whoever comes back asks again
+            await settled(app, pilot, lambda: bool(app.query_one(WhatIf).sliders))
+            await pilot.press("escape", "d")
+            await settled(app, pilot, lambda: "KeyError: 'f32'" in on_screen(app))
+            await pilot.press("escape", "d")
+            await settled(app, pilot, lambda: compare(app).answer is not None)
 
     run(work())
