@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import error
 from hapdsl.theory.expressions import evaluate
 from hapdsl.theory.ops import OpDecl
 
@@ -53,7 +55,10 @@ class Instance:
     copies: Mapping[str, tuple[str, ...]]
 
     def flops(self, lengths: Mapping[str, Any]) -> Any:
-        """Floating-point operations where index `i` has local length `lengths[i]` (numbers or arrays over devices)."""
+        """Floating-point operations where index `i` has local length `lengths[i]` (numbers or arrays over devices).
+
+        Raises HapError HAP202 where the declaration counts with what is no number; so does `reads`.
+        """
         full = {**self.extents, **lengths}
         if self.decl.notation:
             if len(self.given) == 1:
@@ -64,7 +69,7 @@ class Instance:
             return total
         if self.decl.flops is None:
             return 0.0
-        return 1.0 * evaluate(self.decl.flops, self._counted(full))
+        return _amount(self.decl.flops, self._counted(full))
 
     def reads(self, lengths: Mapping[str, Any]) -> dict[int, Any]:
         """Elements that are read of operands that aren't read whole, by the operand's place in `given`; `lengths` as for `flops`."""
@@ -72,7 +77,7 @@ class Instance:
             return {}
         names = self._counted({**self.extents, **lengths})
         said = self.decl.reads
-        return {k: 1.0 * evaluate(said[g.operand], names) for k, g in enumerate(self.given) if g.operand in said}
+        return {k: _amount(said[g.operand], names) for k, g in enumerate(self.given) if g.operand in said}
 
     def tiled(self, lengths: Mapping[str, Any]) -> list[Any]:
         """The lengths of the dims that kernels compute in tiles, an entry per dim; `lengths` as for `flops`."""
@@ -136,3 +141,11 @@ class Instance:
                 dims.append(found[0] if found else None)
             sides.append(dims)
         return sides[0], sides[1]
+
+
+def _amount(expr: nodes.Expr, names: Mapping[str, Any]) -> Any:
+    """A count, as a float or an array of floats."""
+    found = evaluate(expr, names)
+    if isinstance(found, str | list):
+        raise error("HAP202", f"a count must be a number, this is {found!r}", expr.span)
+    return 1.0 * found

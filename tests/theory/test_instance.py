@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hapdsl.lang.diagnostics import HapError
 from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.instance import Given
 from hapdsl.theory.instantiate import instantiate
@@ -259,6 +260,15 @@ def test_flops(
     op: str, shapes: tuple[Any, ...], attributes: dict[str, Any], lengths: dict[str, int], expected: float
 ) -> None:
     assert call(op, *shapes, **attributes).flops(lengths) == expected
+
+
+@pytest.mark.parametrize("count", ["flops by", "reads x = by", 'flops "many"', "flops [i, i]"])
+def test_a_count_is_a_number(count: str) -> None:
+    made = call(declared(f"op f(x[i], attr by) -> y[i] {{ {count} }}"), (4,), by="x")
+    with pytest.raises(HapError) as stop:
+        made.flops({})
+        made.reads({})
+    assert [d.code for d in stop.value.diagnostics] == ["HAP202"]
 
 
 def test_flops_of_several_devices_at_once() -> None:
