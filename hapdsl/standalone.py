@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hapdsl.lang import nodes
@@ -29,6 +30,11 @@ def standalone(bench: Workbench, program: nodes.Program, cluster: nodes.Cluster 
     blocks.append(program)
     spaced = [replace(block, gap=k > 0) for k, block in enumerate(blocks)]
     return to_text(nodes.File(tuple(spaced)))
+
+
+def sources(bench: Workbench, model: nodes.Model) -> list[Path]:
+    """The files that the model and its defs stand in, its own first: beside them lie the numbers that their text can't say (`init table`)."""
+    return [Path(file) for file in dict.fromkeys(block.span.file for block in (model, *_defs(bench, model)))]
 
 
 def _operators(bench: Workbench) -> Iterator[nodes.Op]:

@@ -8,7 +8,7 @@ import click
 
 from hapdsl.commands.options import files, program_output
 from hapdsl.commands.output import Output, json_option
-from hapdsl.lang.files import write_file
+from hapdsl.lang.files import keep_tables, write_file
 
 
 @click.command("expand")
@@ -27,7 +27,7 @@ def command(out: Output, file: str, name: str | None, on: str | None, unroll: bo
     A program that has several axes, or is for a cluster without virtual devices, is written as it is.
     """
     from hapdsl.check.write import write
-    from hapdsl.standalone import standalone
+    from hapdsl.standalone import sources, standalone
     from hapdsl.workbench import Workbench
 
     bench = Workbench(file)
@@ -47,6 +47,7 @@ def command(out: Output, file: str, name: str | None, on: str | None, unroll: bo
     }
     if output is not None:
         write_file(Path(output), text)
+        keep_tables(sources(bench, bench.model(tree.model)), Path(output))
         out.data(found, f"written to {output}")
     elif out.json:
         out.data({**found, "text": text})

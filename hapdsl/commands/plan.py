@@ -79,7 +79,7 @@ def command(
     from hapdsl.cluster.fewer import fewer
     from hapdsl.search.complete import complete
     from hapdsl.search.fewer import plan_or_fewer
-    from hapdsl.standalone import standalone
+    from hapdsl.standalone import sources, standalone
     from hapdsl.virtual import plan_over, planned
     from hapdsl.workbench import Workbench
 
@@ -133,7 +133,7 @@ def command(
     words = _words(found, hardware, instructions, tree is not None, left_out)
     if output is not None:
         write_file(Path(output), text)
-        keep_tables([source.path for source in bench.bundle.sources], Path(output))
+        keep_tables(sources(bench, node), Path(output))
         out.data(result, words + f"\nwritten to {output}")
     elif out.json:
         out.data({**result, "text": text})

@@ -10,6 +10,7 @@ import pytest
 from hapdsl.check.facts import Known
 from hapdsl.check.verify import verify
 from hapdsl.check.write import write
+from hapdsl.cli import main
 from hapdsl.cost.basis import basis
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError
@@ -19,7 +20,7 @@ from hapdsl.run.numeric import compare
 from hapdsl.standalone import standalone
 from hapdsl.workbench import Workbench
 from tests.check.across import across
-from tests.texts import PROGRAM, PROGRAMS, TINY
+from tests.texts import PROGRAM, PROGRAMS, TINY, TINY_CLUSTER
 
 PLANS = PROGRAMS / "plans"
 MEASURED = TINY.replace(
@@ -192,6 +193,22 @@ def test_a_file_takes_what_it_calls_along(tmp_path: Path) -> None:
     assert again.graph("m").fingerprint == bench.graph("m").fingerprint
     assert again.program().cluster == "pair" and "# taken along" in alone
     assert again.checked(again.program()).sketch
+
+
+def test_a_plan_takes_the_numbers_of_its_own_model_along(tmp_path: Path) -> None:
+    """Those of a model that is imported as well are none of its business, whatever they are called."""
+    model = "model {0}(batch = 4) {{\n    input x : f32[batch, 3]\n    frozen t : f32[3] init table\n    y = mul(x, t)\n    output y\n}}\n"
+    (tmp_path / "other.hap").write_text(model.format("other"))
+    (tmp_path / "other.hap.npz").write_bytes(b"other")
+    (tmp_path / "own.hap").write_text('import "other.hap"\n' + TINY_CLUSTER + model.format("own"))
+    (tmp_path / "own.hap.npz").write_bytes(b"own")
+    for name in ("own", "other"):
+        plan = tmp_path / f"{name}.plan.hap"
+        arguments = ["plan", str(tmp_path / "own.hap"), "--model", name, "--cluster", "pair", "-o", str(plan)]
+        assert main(arguments) == 0
+        assert (tmp_path / f"{name}.plan.hap.npz").read_bytes() == name.encode()
+    assert main(["expand", str(tmp_path / "own.plan.hap"), "-o", str(tmp_path / "expanded.hap")]) == 0
+    assert (tmp_path / "expanded.hap.npz").read_bytes() == b"own"
 
 
 # -- a text being edited ---------------------------------------------------------------------
