@@ -40,13 +40,12 @@ def critical_path(program: Program, cost: Cost) -> list[int]:
     last = int(lasting[every[lasting].argmax()])
     device = int(ends[last].argmax())
     path = [last]
-    while float(starts[path[-1]].min()) > touch:
+    while float(starts[path[-1]][device]) > touch:
         k = path[-1]
         begun = float(starts[k][device])
         found = ending(begun, device)
-        if program.instructions[
-            k
-        ].is_collective:  # it waits for the others, too; where messages are late, each device for its own part
+        if program.instructions[k].is_collective:
+            # It waits for the last of all; behind a message that computing made late, for its device's own part of that.
             found = np.union1d(found, ending(begun, None))
         found = found[found < k]
         if not len(found):

@@ -14,6 +14,7 @@ from hapdsl.cost.evaluate import evaluate
 from hapdsl.draw.critical import critical_path
 from hapdsl.draw.topology import cluster_dot
 from hapdsl.workbench import Workbench
+from tests.cost import mlp_by_hand as hand
 from tests.texts import PROGRAMS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -58,3 +59,13 @@ def test_a_critical_path_has_no_gaps(name: str, late: tuple[float, float]) -> No
     assert float(np.sum([s.max() for s in spent])) >= cost.overlap_s * (1 - 1e-6)
     assert float(cost.ends_s[path[-1]].max()) == pytest.approx(cost.overlap_s)
     assert path == sorted(path) and float(cost.starts_s[path[0]].min()) == 0.0
+
+
+@pytest.mark.parametrize("shares", [[6, 3, 3, 0], [0, 12, 0, 0]])
+def test_a_critical_path_goes_back_to_the_start_where_others_have_no_share(shares: list[int]) -> None:
+    """Who computes nothing has always just begun; the path is that of those who compute."""
+    program = hand.data_parallel(hand.graph(), shares)
+    cost = evaluate(program, hand.cluster([400, 200, 100, 100]))
+    path = critical_path(program, cost)
+    assert path[0] == next(k for k, i in enumerate(program.instructions) if i.is_compute)
+    assert np.sum([(cost.ends_s[k] - cost.starts_s[k]).max() for k in path]) >= cost.overlap_s * (1 - 1e-9)
