@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,6 +31,7 @@ from hapdsl.lang.files import keep_tables
 
 STEPS = 8  # of a run that is only to be measured
 LOOKS = 2.0  # seconds between two looks at the files
+_IMPORT = re.compile(r'^\s*import\s+"((?!std/)[^"]+)"', re.MULTILINE)
 
 
 class Filing(Looking):
@@ -40,6 +43,11 @@ class Filing(Looking):
     runs: TemporaryDirectory[str] | None = None  # where runs have their texts and traces
     missing: frozenset[str] = frozenset()  # documents whose files are gone
     strange: frozenset[tuple[str, str]] = frozenset()  # (document, text on disk) that a person was told of
+
+    @cached_property
+    def imported(self) -> dict[str, tuple[object, ...]]:
+        """By document: the files that it imports, and when they were written."""
+        return {}
 
     # -- exports -----------------------------------------------------------------------
 
@@ -183,6 +191,7 @@ class Filing(Looking):
 
     def look_at_files(self) -> None:
         """Take over what others wrote where nothing is unsaved; say it where something is."""
+        self._look_at_imports()
         for document in list(self.session.documents.values()):
             if document.path is None or document.saved is None:
                 continue
@@ -207,6 +216,15 @@ class Filing(Looking):
                         f"{document.title} was changed on disk, and has unsaved edits here: ctrl+r reads it, ctrl+s asks",
                         "warning",
                     )
+
+    def _look_at_imports(self) -> None:
+        """A text is checked again when a file that it imports has been written."""
+        for document in self.session.documents.values():
+            now = tuple(_stamps(document))
+            if now != self.imported.setdefault(document.key, now) and not document.checking:
+                self.imported[document.key] = now
+                document.outdate()
+                self.work.check(document)
 
     def offer_left(self) -> None:
         """Offer unsaved edits of earlier sessions back."""
@@ -242,6 +260,14 @@ class Filing(Looking):
         self.refresh_all()
         if self.keep_journal():
             self.journal.drop()
+
+
+def _stamps(document: Document) -> Iterator[object]:
+    """The files that a text imports, those inside hapdsl aside, and when they were written."""
+    for name in _IMPORT.findall(document.text):
+        with suppress(OSError, ValueError):
+            seen = Path(document.name).parent.joinpath(name).stat()
+            yield name, seen.st_mtime_ns, seen.st_size
 
 
 @contextmanager

@@ -140,6 +140,10 @@ class Document:
         self.touched = self.touched or by_hand
         return True
 
+    def outdate(self) -> None:
+        """What the text depends on has changed: all that is known of it is about an older version."""
+        self.version += 1
+
     def accept(self, analysis: Analysis) -> bool:
         """Take an answer of the checker unless it is about another version."""
         if analysis.version != self.version:

@@ -162,6 +162,32 @@ def test_changes_on_disk_are_noticed(small: Path) -> None:
     run(work())
 
 
+def test_what_a_text_imports_is_looked_at_too(small: Path) -> None:
+    text = small.read_text()
+    start, end = text.index("cluster box"), text.index("program mixed")
+    part = small.with_name("part.hap")
+    part.write_text(text[start:end])
+    small.write_text(f'import "part.hap"\n{text[:start]}{text[end:]}')
+
+    async def work() -> None:
+        async with opened(small) as (app, pilot):
+            before = app.session.rows()[0].seconds
+            app.look_at_files()
+            assert not app.session.main.checking
+            part.write_text(text[start:end].replace("12 GB/s", "1.2 GB/s"))
+            app.look_at_files()
+            await settled(app, pilot)
+            now = app.session.rows()[0]
+            assert now.seconds == pytest.approx(Workbench(small).cost(Workbench(small).program("mixed"))[2].sync_s)
+            assert now.seconds > before and not now.old and not app.session.unsaved
+            part.unlink()
+            app.look_at_files()
+            await settled(app, pilot, lambda: bool(app.session.main.findings))
+            assert app.session.main.findings[0].code == "HAP130"
+
+    run(work())
+
+
 def test_unsaved_edits_survive_a_crash(small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "journal"
 
