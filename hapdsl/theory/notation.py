@@ -82,11 +82,12 @@ def _check(
         raise error("HAP308", f"{name}: '{bad}' in \"{spec}\" is no index", span)
     if len(operands) != len(given):
         raise error("HAP308", f'{name}: "{spec}" is for {len(operands)} operands, found {len(given)}', span)
-    for dims, operand in zip(operands, given, strict=True):
+    terms = spec.split("->")[0].split(",")
+    for term, dims, operand in zip(map(str.strip, terms), operands, given, strict=True):
         if len(dims) != len(operand.shape):
-            raise error(
-                "HAP301", f'{name}: "{spec}" gives an operand {len(dims)} dims, it has {len(operand.shape)}', span
-            )
+            letters = len(operand.shape) == 1 and term.isidentifier()
+            help = f"a term without blanks has one letter a dim; one dim of this name is ({term})" if letters else ""
+            raise error("HAP301", f'{name}: "{spec}" gives an operand {len(dims)} dims, it has {len(operand.shape)}', span, help)  # fmt: skip
         for d, dim in enumerate(dims):
             if not dim and operand.shape[d] != 1:
                 raise error("HAP302", f'{name}: dim {d} is {operand.shape[d]}, which "{spec}" says is 1', span)

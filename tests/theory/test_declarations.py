@@ -225,6 +225,13 @@ def test_calls_that_do_not_fit(code: str, op: str, shapes: tuple[Any, ...], attr
     assert op in stop.value.diagnostics[0].message
 
 
+def test_a_word_alone_is_read_letter_by_letter_and_the_help_says_so() -> None:
+    with pytest.raises(HapError) as stop:
+        call("rearrange", (6,), spec="seq -> 1 seq")
+    assert stop.value.diagnostics[0].code == "HAP301" and "(seq)" in stop.value.diagnostics[0].help
+    assert call("rearrange", (6,), spec="(seq) -> 1 (seq)").result_shapes == ((1, 6),)
+
+
 @pytest.mark.parametrize(
     ("code", "text", "shapes", "attributes"),
     [
