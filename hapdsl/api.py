@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hapdsl.check.write import write
+from hapdsl.cluster.describe import word
 from hapdsl.graph.program import Program, Value
 from hapdsl.importing import weights
 from hapdsl.importing.convert import OPTIMIZER, import_module
@@ -125,6 +126,7 @@ def plan(
     `module.eval()`, dropout does nothing and batch normalisation goes by its running statistics. Raises HapError.
     """
     name = type(module).__name__.lower()
+    name = name if name.isascii() else word(name)
     imported = import_module(module, example, name, loss, target, optimizer, ops=ops)
     bench = Workbench("plan.hap", imported.text)
     block, hardware = bench.cluster_block(cluster), bench.cluster(cluster)
@@ -140,10 +142,15 @@ def plan(
 
 
 def load(path: str | Path, program: str | None = None) -> Planned:
-    """A plan that was saved, proven again. Raises HapError as `hapdsl check` does."""
+    """A plan that was saved, or a program written by hand, proven again. Raises HapError as `hapdsl check` does."""
     bench = Workbench(path)
-    text = Path(path).read_text(encoding="utf-8")
-    return Planned(text, bench.proven(bench.program(program)).program, tables=weights.load_tables(path))
+    tree = bench.program(program)
+    proven = bench.proven(tree).program
+    text = bench.bundle.main.text
+    if len(bench.bundle.sources) > 1 or len(bench.programs()) > 1:
+        # Saved elsewhere, or taken for smaller batches, it must not need the files beside it.
+        text = standalone(bench, tree, None if tree.cluster is None else bench.cluster_block(tree.cluster))
+    return Planned(text, proven, tables=weights.load_tables(path))
 
 
 def _proven(text: str, name: str) -> Program:
@@ -157,14 +164,8 @@ class Step:
     def __init__(
         self, program: Program, start: Mapping[str, Tensor], allow: frozenset[str], seed: int, how: How, text: str
     ) -> None:
-        self.program, self.graph, self.text, self.seed, self.how, self.allow = (
-            program,
-            program.graph,
-            text,
-            seed,
-            how,
-            allow,
-        )
+        self.program, self.graph, self.text = program, program.graph, text
+        self.allow, self.seed, self.how = allow, seed, how
         self.inputs = [t.name for t in self.graph.of_kind("input")]
         dtype = how.precision(self.graph)
         if _under_torchrun() and not dist.is_initialized():
@@ -177,7 +178,7 @@ class Step:
 
     def __call__(self, *batch: Batch, **named: Tensor) -> Tensor:
         """Run one step on a global batch: its tensors in order or by name, or a row or mapping of them. Returns the loss, a scalar; of a
-        model without one its first output, under torchrun on the first rank.
+        model without one its first output or metric, which under torchrun only the first rank has (the others get an empty tensor).
 
         A smaller batch than planned for is cut in the same proportions. Raises HapError: HAP706 a tensor that is missing or has another
         shape or kind, HAP702, HAP704 a label or an index out of range.
@@ -192,7 +193,9 @@ class Step:
                 self.executor.held, self.executor.clock.step = executor.held, executor.clock.step
             self.last = executor, made
             if self.graph.loss is None:
-                return self.outputs()[self.graph.outputs[0]]
+                first = self.results(made)[(*self.graph.outputs, *self.graph.metrics)[0]]
+                whole = self.whole(first, made[first], executor)
+                return torch.empty(0) if whole is None else whole
             value = self.loss_value(made)
             if isinstance(executor, InProcess):
                 return assemble(executor.program, value, made[value])
@@ -240,9 +243,12 @@ class Step:
         if self.last is None:
             return {}
         executor, made = self.last
-        found = {v.tensor: v for v in made if v.tensor in (*self.graph.outputs, *self.graph.metrics)}
-        whole = {n: self.whole(v, made[v], executor) for n, v in found.items()}
+        whole = {n: self.whole(v, made[v], executor) for n, v in self.results(made).items()}
         return {n: t for n, t in whole.items() if t is not None}
+
+    def results(self, made: Iterable[Value]) -> dict[str, Value]:
+        """The outputs and metrics among some values, by name."""
+        return {v.tensor: v for v in made if v.tensor in (*self.graph.outputs, *self.graph.metrics)}
 
     def loss_value(self, made: Iterable[Value]) -> Value:
         return [v for v in made if v.tensor == self.graph.loss][-1]

@@ -17,7 +17,7 @@ from hapdsl.lang.diagnostics import HapError
 from tests.api.custom import OPS, Net
 from tests.importing import modules, public
 from tests.importing.helpers import CLUSTER
-from tests.texts import REPOSITORY
+from tests.texts import PROGRAM, REPOSITORY, TINY_CLUSTER, TINY_MODEL
 
 
 @pytest.fixture
@@ -110,6 +110,37 @@ def test_without_the_declaration_the_function_is_named(cluster: str):
     assert "hapdsl_tests.softsign" in str(stop.value)
 
 
+def test_a_class_may_have_any_name(cluster: str):
+    class Réseau(Net):
+        def forward(self, x):
+            return self.fc2(torch.relu(self.fc1(x)))
+
+    x, label = next(iter(loader()))
+    plan = hapdsl.plan(Réseau(), {"x": x, "label": label}, cluster, loss="cross_entropy", gap=1.0)
+    assert plan.program.graph.model == "r_seau"
+
+
+def test_a_program_beside_others_and_with_imports_stands_alone(tmp_path: Path):
+    """Loaded from a file that needs its neighbours: saved elsewhere, and cut for a smaller batch, it doesn't."""
+    (tmp_path / "model.hap").write_text(TINY_MODEL)
+    (tmp_path / "plans.hap").write_text(
+        'import "model.hap"\n'
+        + TINY_CLUSTER
+        + PROGRAM
+        + PROGRAM.replace("by_batch", "again").replace("[12, 4]", "[8, 8]")
+    )
+    plan = hapdsl.load(tmp_path / "plans.hap", "again")
+    (tmp_path / "elsewhere").mkdir()
+    plan.save(tmp_path / "elsewhere" / "plan.hap")
+    other = hapdsl.load(tmp_path / "elsewhere" / "plan.hap")
+    assert other.text == plan.text and other.program.graph.fingerprint == plan.program.graph.fingerprint
+    assert other.program.layout.shares["batch"][(0,)].tolist() == [8, 8]
+    x, label = torch.randn(16, 6), torch.randint(4, (16,))
+    for one in (plan, other):
+        step = one.compile()
+        assert float(step(x, label)) > 0 and float(step(x[:8], label[:8])) > 0
+
+
 def test_a_batch_that_does_not_fit(cluster: str):
     module = modules.mlp()
     x, label = next(iter(loader()))
@@ -194,7 +225,7 @@ def test_importing_hapdsl_is_light():
 
 
 def test_under_torchrun(cluster: str, tmp_path: Path):
-    """Three processes, one a device: the same losses as one process."""
+    """Three processes, one a device: the same losses as one process, and what a model without a loss gives on the first of them."""
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, torch, hapdsl\n"
@@ -206,17 +237,22 @@ def test_under_torchrun(cluster: str, tmp_path: Path):
         f"step = hapdsl.load({str(tmp_path / 'plan.hap')!r}).compile(module)\n"
         "losses = [float(step(batch)) for _ in range(3)]\n"
         "held = step.state_dict()\n"
-        "if torch.distributed.get_rank() == 0: print('losses', *losses, len(held))\n"
+        f"shown = hapdsl.load({str(tmp_path / 'shown.hap')!r}).compile(module)({{'x': batch['x']}})\n"
+        "first = torch.distributed.get_rank() == 0\n"
+        "assert shown.shape == ((8, 4) if first else (0,)), shown.shape\n"
+        "if first: print('losses', *losses, len(held), float(shown.sum()))\n"
     )
     torch.manual_seed(0)
     module = modules.mlp()
     batch = {"x": torch.randn(8, 8), "label": torch.randint(4, (8,))}
     plan = hapdsl.plan(module, batch, cluster, loss="cross_entropy", gap=1.0)
     plan.save(tmp_path / "plan.hap")
+    hapdsl.plan(module, {"x": batch["x"]}, cluster, gap=1.0, evaluate=True).save(tmp_path / "shown.hap")
+    shown = float(module(batch["x"]).detach().sum())
     step = plan.compile(module)
     wanted = [float(step(batch)) for _ in range(3)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", str(script)]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=110, check=True)
     said = next(line for line in ran.stdout.splitlines() if line.startswith("losses")).split()
     assert [float(x) for x in said[1:4]] == pytest.approx(wanted, abs=1e-6)
-    assert said[4] == "4"
+    assert said[4] == "4" and float(said[5]) == pytest.approx(shown, abs=1e-5)
