@@ -58,15 +58,22 @@ def joined(backend: Backend, timeout_s: float) -> Iterator[None]:
 
 
 def enter(backend: str, timeout_s: float) -> None:
-    """Join the process group that torchrun's environment describes; `timeout_s` is for one collective.
+    """Join the process group that torchrun's environment describes; `timeout_s` is for one collective, and for all to come.
 
     Each of torchrun's attempts has keys of its own: it may keep the store, and with it the addresses of ranks that have ended.
+    Raises OwnError HAP720 where not all come: the first rank may be one of those, so who is there says so.
     """
     limit = timedelta(seconds=timeout_s)
-    store, rank, ranks = next(iter(dist.rendezvous("env://", timeout=limit)))
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    own = dist.PrefixStore(f"hapdsl/{attempt}", store)
-    dist.init_process_group(backend, store=own, rank=rank, world_size=ranks, timeout=limit)
+    try:
+        store, rank, ranks = next(iter(dist.rendezvous("env://", timeout=limit)))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        own = dist.PrefixStore(f"hapdsl/{attempt}", store)
+        dist.init_process_group(backend, store=own, rank=rank, world_size=ranks, timeout=limit)
+    except RuntimeError as problem:
+        named = {name: os.environ.get(name, "?") for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        words = f"rank {named['RANK']} hasn't met the others at {named['MASTER_ADDR']}:{named['MASTER_PORT']}: {reason(problem)}"
+        hint = f"have {named['WORLD_SIZE']} processes been started in all, and can they reach that address? --timeout says how long to wait"
+        raise OwnError(*error("HAP720", words, help=hint).diagnostics, status=1) from None
 
 
 @contextmanager

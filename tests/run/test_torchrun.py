@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from hapdsl.cli import main
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
 from hapdsl.run import guarded, heartbeat, links, profile
@@ -47,6 +48,21 @@ def test_a_torchrun_with_another_number_of_processes(tmp_path):
     words = [said.with_suffix(f".{rank}").read_text(encoding="utf-8") for rank in range(3)]
     assert "HAP718" in words[0] and "3 processes for a program on 4 devices" in words[0]
     assert not any(w.strip() for w in words[1:]), "said once"
+
+
+def test_ranks_that_never_come(tmp_path):
+    """Fewer processes than were said: who is there says so when its patience is at an end."""
+
+    def alone():
+        os.environ["WORLD_SIZE"] = "4"
+        return main(["run", str(programs_folder() / "plans" / "mlp_zero.hap"), "--timeout", "2"])
+
+    said = tmp_path / "said"
+    assert as_torchrun_does(alone, [(0, 0)], free_port(), said) == [1]
+    words = said.with_suffix(".0").read_text(encoding="utf-8")
+    assert "HAP720" in words and "rank 0 hasn't met the others at 127.0.0.1" in words and "Traceback" not in words, (
+        words
+    )
 
 
 def test_under_an_existing_torchrun(tmp_path):
