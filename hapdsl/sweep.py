@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 SAME = 0.01  # plans that cost this little more than the best one are as good
 CLOSE = 0.005  # to how much of itself a change's place is found
 _RANGE = re.compile(
-    r"\s*([A-Za-z_][\w.]*)\s*=\s*([-\d.eE+]+?)\s*([A-Za-zµ]+(?:/[A-Za-z]+)?)?\s*\.\.\s*([-\d.eE+]+?)\s*([A-Za-zµ]+(?:/[A-Za-z]+)?)\s*"
+    r"\s*([A-Za-z_][\w.]*)\s*=\s*([-\d.eE+]+?)\s*([A-Za-zµμ]+(?:/[A-Za-z]+)?)?\s*\.\.\s*([-\d.eE+]+?)\s*([A-Za-zµμ]+(?:/[A-Za-z]+)?)\s*"
 )
 
 
