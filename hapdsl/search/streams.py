@@ -1,11 +1,13 @@
 """An order for the overlapped cost: communication that hides behind compute.
 
 An order is two sequences, one of each stream (compute, communication): messages stand as early as what they need allows, and in the end
-as late as they start anyway, so that what they make isn't held for longer than it must. Four list schedules propose
+as late as they start anyway, so that what they make isn't held for longer than it must. List schedules propose
 them: each stream takes, of what could start first, what stands first in the program, or what the longest chain of work waits for.
-That prefetches gathers and sends gradients as they appear. The best of the four and the given order is improved on its critical path: what
-waits there for its stream, though its operands are at hand, goes before what it waits for; then any task goes before what stands before it. Cost: a list schedule and a simulation each take
-O(tasks x (devices + what is ready at once)); there are at most WORK / tasks simulations, or 8.
+That prefetches gathers and sends gradients as they appear. The best of these and the given order is improved on its critical path: what
+waits there for its stream, though its operands are at hand, goes before what it waits for; then any task goes before what stands before it.
+
+Cost: a list schedule (there are eight) and a simulation each take O(tasks x (devices + what is ready at once)); there are at most
+WORK / tasks simulations, or 8.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from itertools import chain, product
 import numpy as np
 
 from hapdsl.cost.overlap import Beside, together
+from hapdsl.search.forward import Forward, Streams, forward
 from hapdsl.search.order import Floats, Tasks
 
 WORK = 60_000  # tasks that are simulated in all, in MOST orders
@@ -230,13 +233,12 @@ class _Search:
         """Changes on the critical path, then of any task, as long as one gains."""
         found = True
         while found and self.left and best.seconds > floor * (1 + CLOSE):
-            found = False
-            for streams in chain(self.changes(best), self.insertions(best)):
+            found, able = False, forward(self.tasks, best.order)
+            for streams in chain(self.changes(best, able), able.each()):
                 if not self.left:
                     return best
                 order = self.merged(*streams)
-                if order is None:
-                    continue
+                assert order is not None, "nothing was moved before what it needs"
                 self.left -= 1
                 made = self.run(order)
                 if made.seconds < best.seconds * (1 - LEAST):
@@ -244,43 +246,12 @@ class _Search:
                     break
         return best
 
-    def insertions(self, run: _Run) -> Iterator[tuple[list[int], list[int]]]:
-        """Every task before the one before it in its stream, then before earlier ones."""
-        tasks = self.tasks
-        streams: tuple[list[int], list[int]] = ([], [])
-        for t in run.order:
-            streams[tasks.collective[t]].append(t)
-        for far in range(1, max(len(own) for own in streams)):
-            for k, own in enumerate(streams):
-                for at in range(far, len(own)):
-                    t = own[at]
-                    if tasks.part[own[at - far]] == tasks.part[t] and not set(tasks.before[t]) & set(
-                        own[at - far : at]
-                    ):
-                        changed = [*own[: at - far], t, *own[at - far : at], *own[at + 1 :]]
-                        yield (streams[0], changed) if k else (changed, streams[1])
-
-    def changes(self, run: _Run) -> list[tuple[list[int], list[int]]]:
-        """Each critical task that waits for its stream alone goes before all that it waits for there, or before the last of them."""
-        tasks = self.tasks
-        streams: tuple[list[int], list[int]] = ([], [])
-        place = [0] * len(tasks)
-        for t in run.order:
-            own = streams[tasks.collective[t]]
-            place[t] = len(own)
-            own.append(t)
+    def changes(self, run: _Run, able: Forward) -> Iterator[Streams]:
+        """Each critical task that waits for its stream alone goes before the one it waits for; of several in a row the last one, too."""
+        tasks, streams, place = self.tasks, able.streams, able.place
         t = max(range(len(tasks)), key=lambda k: (float(run.ends[k].max()), -k))
         device = int(run.ends[t].argmax())
-        found = []
-        block: list[int] = []  # tasks of one stream that follow each other on the path, the last first
-
-        def moved(t: int, to: int) -> None:
-            own = streams[tasks.collective[t]]
-            if tasks.part[own[to]] != tasks.part[t]:
-                return
-            changed = [*own[:to], t, *own[to : place[t]], *own[place[t] + 1 :]]
-            found.append((streams[0], changed) if tasks.collective[t] else (changed, streams[1]))
-
+        last: int | None = None
         while True:
             start = run.starts[t][device]
             own = streams[tasks.collective[t]]
@@ -289,19 +260,15 @@ class _Search:
                 device = self.latest(t, previous, run, device)
             cause = self.cause(t, previous, run, device, start)
             if cause is None:
-                break
+                return
             if cause == previous and previous not in tasks.before[t]:
-                moved(t, place[previous])
-                for first in block[-1:]:
-                    moved(first, place[previous])
-                if not block:
-                    block = [t]
-                else:
-                    moved(block[0], place[previous])
+                for each in (t,) if last is None else (t, last):
+                    if able.first[each] <= place[previous]:
+                        yield able.moved(each, place[previous])
+                last = t if last is None else last
             else:
-                block = []
+                last = None
             t = cause
-        return found
 
     def latest(self, t: int, previous: int | None, run: _Run, device: int) -> int:
         group = next(g for g in self.groups[t] if device in g)

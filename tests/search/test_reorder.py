@@ -16,20 +16,21 @@ import torch
 
 from hapdsl.check.verify import verify
 from hapdsl.cluster import Cluster
-from hapdsl.cost.evaluate import Cost, evaluate
+from hapdsl.cost.evaluate import evaluate
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import Instruction, Program, Value
 from hapdsl.graph.training import TrainingGraph
-from hapdsl.lang import nodes
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import simulate
 from hapdsl.search import baselines
 from hapdsl.search.baselines import data_parallel
 from hapdsl.search.complete import complete
+from hapdsl.search.forward import forward
 from hapdsl.search.order import Tasks
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.reorder import FEW, LINES, reordered, without_unread
+from hapdsl.search.streams import _Search
 from hapdsl.theory.placements import R
 from hapdsl.virtual import planned, spread
 from hapdsl.workbench import Workbench
@@ -41,10 +42,6 @@ from .orders import Orders
 from .overlapped import least
 from .random_dags import random_case
 from .small import CLUSTERS, Tried, cluster, cuts, everything, reread, text_of, thinned, training
-
-
-def seconds(cost: Cost, objective: str) -> float:
-    return cost.sync_s if objective == "sync" else cost.overlap_s
 
 
 def random_program(seed: int, largest: int = 25) -> tuple[Program, Tried]:
@@ -105,7 +102,7 @@ def test_never_above_still_proven_and_equal(seed: int) -> None:
         checked = reread(found, tried.graph, len(tried.machines))
         assert checked.ok, text_of(found)
         cost = evaluate(checked.program, tried.machines)
-        assert seconds(cost, objective) <= seconds(before, objective) * (1 + 1e-12)
+        assert cost.seconds(objective) <= before.seconds(objective) * (1 + 1e-12)
         assert cost.overlap_s <= before.sync_s * (1 + 1e-12) or objective == "sync"
         assert cost.sync_s >= bound * (1 - 1e-9)
         assert work(found) == work(program)
@@ -114,6 +111,25 @@ def test_never_above_still_proven_and_equal(seed: int) -> None:
         ]
         if seed % 3 == 0:
             same_results(program, found)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_may_go_forward_is_all_that_leaves_an_order(seed: int) -> None:
+    """Of each task to each earlier place of its stream, in its part: against the two streams, put together again."""
+    program, tried = random_program(seed)
+    tasks = Tasks([tried.space.pricer.line(i) for i in program.instructions], tried.space.pricer)
+    for sections in (True, False):
+        tasks.keep_sections(sections)
+        search, order = _Search(tasks), list(range(len(tasks)))
+        able, expected = forward(tasks, order), []
+        for t in order:
+            own = able.streams[tasks.collective[t]]
+            for to in range(able.place[t]):
+                streams = able.moved(t, to)
+                if tasks.part[own[to]] == tasks.part[t] and search.merged(*streams) is not None:
+                    expected.append(streams)
+        assert sorted(able.each()) == sorted(expected)
+        assert expected or len(tasks) < 8
 
 
 def work(program: Program) -> Counter[object]:
@@ -165,14 +181,9 @@ program mine for two on link {
 """
 
 
-def tree_of(text: str) -> nodes.Program:
-    tree = program_in(text)
-    return tree
-
-
 def by_hand(memory: str = "1 GiB") -> tuple[Program, Cluster, Pricer]:
     graph, made = training(TWO_GATHERS, train=False), cluster(ONE_LINK.replace("MEMORY", memory))
-    checked = verify(tree_of(BY_HAND), graph, 2)
+    checked = verify(program_in(BY_HAND), graph, 2)
     assert checked.ok, checked.diagnostics
     return checked.program, made, Pricer(graph, checked.program.layout, made)
 
@@ -255,7 +266,7 @@ def test_what_nobody_reads_is_left_out() -> None:
         "        w1@R    = all_gather(w1@S(0))\n        w1@S(1) = slice(w1@R)\n        y@R     = all_gather(y@S(0))\n"
     )
     graph = training(TWO_GATHERS, train=False)
-    longer = verify(tree_of(BY_HAND.replace("    }\n}\n", gathers + "    }\n}\n")), graph, 2).program
+    longer = verify(program_in(BY_HAND.replace("    }\n}\n", gathers + "    }\n}\n")), graph, 2).program
     found = without_unread(longer)
     gone = [i for i in longer.instructions if i not in found.instructions]
     assert [(i.op, i.inputs[0].tensor) for i in gone] == [("all_gather", "w1"), ("slice", "w1")]
@@ -292,7 +303,7 @@ def test_lines_of_a_sketch_stay_too() -> None:
     graph, made = training(TWO_GATHERS, train=False), cluster(ONE_LINK.replace("MEMORY", "1 GiB"))
     for gather, at_once in (("        w2@R    = all_gather(w2@S(0))\n", False), ("        ...\n", True)):
         text = BY_HAND.replace("        w2@R    = all_gather(w2@S(0))\n", gather)
-        tree = tree_of(text)
+        tree = program_in(text)
         found = complete(verify(tree, graph, 2), tree, made, objective="overlap").program
         ops = [i.op for i in found.instructions]
         assert (ops.index("all_gather") < ops.index("reduce_scatter")) == at_once
