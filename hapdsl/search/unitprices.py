@@ -6,14 +6,16 @@ that costs least. At shares that no single move betters, no price is negative.
 
 Devices of one kind with the same shares of all classes that the program cuts are interchangeable, so one of them (two,
 for a move among themselves) stands for all. Where many classes leave many such groups, only those of a kind that compute
-longest and shortest stand for it: prices are then those of the moves tried. Cost: a pricing of the merged stages per
-pair of groups and class; of the whole program for the overlapped objective.
+longest and shortest stand for it: prices are then those of the moves tried. So they are where kinds are many: units then go from or to
+those PARTNERS groups alone that compute longest and shortest of all. Cost: per class and group up to 2 PARTNERS pricings of the merged
+stages; of the whole program for the overlapped objective.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from hapdsl.search.readback import cut_classes, settled
 from hapdsl.search.shares import Shares, Stages, layout_of
 
 GROUPS = 4  # of one kind of device that are tried at most
+PARTNERS = 16  # groups of all kinds that units are taken from or given to at most
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,19 @@ def unit_prices(program: Program, cluster: Cluster, objective: str = "sync") -> 
     return _Prices(program, cluster, objective).all()
 
 
+_Group = tuple[int, list[int]]  # the number of a kind, and devices of it
+
+
+class _Move(NamedTuple):
+    """A unit that goes from a device to another one, of the kinds that lose and gain it, and what that costs."""
+
+    price: float
+    loses: int
+    gains: int
+    source: int
+    target: int
+
+
 class _Prices:
     def __init__(self, program: Program, cluster: Cluster, objective: str) -> None:
         self.program, self.cluster, self.objective = program, cluster, objective
@@ -75,53 +91,51 @@ class _Prices:
     def seconds(self, shares: Shares) -> float:
         return self.stages.seconds(shares)[0] if self.objective == "sync" else self.cost(shares).overlap_s
 
-    def _groups(self) -> list[tuple[int, list[int]]]:
+    def _groups(self) -> list[_Group]:
         """Interchangeable devices, each group with the number of its kind; of one kind at most GROUPS."""
-        found: list[tuple[int, list[int]]] = []
+        found: list[_Group] = []
         for k, kind in enumerate(self.cluster.kinds()):
             alike: dict[tuple[int, ...], list[int]] = {}
             for device in kind:
                 alike.setdefault(tuple(int(self.shares[c][device]) for c in self.classes), []).append(device)
-            groups = list(alike.values())
-            if len(groups) > GROUPS:
-                groups.sort(key=lambda g: self.busy[g[0]])
-                groups = groups[: GROUPS // 2] + groups[-(GROUPS // 2) :]
-            found += [(k, group) for group in groups]
+            found += self._ends([(k, group) for group in alike.values()], GROUPS)
         return found
+
+    def _ends(self, groups: list[_Group], most: int) -> list[_Group]:
+        """At most so many groups: those whose devices compute shortest and longest."""
+        if len(groups) <= most:
+            return groups
+        ranked = sorted(groups, key=lambda g: self.busy[g[1][0]])
+        return ranked[: most // 2] + ranked[-(most // 2) :]
 
     def all(self) -> list[UnitPrice]:
         return [price for cls in self.classes for price in self._class(cls)]
 
     def _class(self, cls: str) -> list[UnitPrice]:
-        moves: list[tuple[float, int, int, int, int]] = []  # price, kinds of source and target, devices
+        partners = {group[0] for _, group in self._ends(self.groups, PARTNERS)}
+        moves: list[_Move] = []
         for a, source in self.groups:
             for b, target in self.groups:
                 other = target[1] if target is source and len(target) > 1 else target[0]
-                if self.shares[cls][source[0]] and source[0] != other:
+                tried = source[0] in partners or target[0] in partners
+                if tried and self.shares[cls][source[0]] and source[0] != other:
                     price = self.seconds(self._moved(cls, source[0], other)) - self.now
-                    moves.append((price, a, b, source[0], other))
-        moves.sort(key=lambda m: m[0])
+                    moves.append(_Move(price, a, b, source[0], other))
+        moves.sort(key=lambda m: m.price)
         found = []
         for k, kind in enumerate(self.cluster.kinds()):
             units = tuple(int(self.shares[cls][d]) for d in kind)
-            more = self._first(cls, moves, lambda m, k=k: m[2] == k)  # type: ignore[misc]
-            less = self._first(cls, moves, lambda m, k=k: m[1] == k)  # type: ignore[misc]
-            found.append(
-                UnitPrice(cls, tuple(kind), units, *(more or (None, None, None)), *(less or (None, None, None)))
-            )
+            more = self._first(cls, (m for m in moves if m.gains == k))
+            less = self._first(cls, (m for m in moves if m.loses == k))
+            found.append(UnitPrice(cls, tuple(kind), units, *more, *less))
         return found
 
-    def _first(
-        self,
-        cls: str,
-        moves: list[tuple[float, int, int, int, int]],
-        wanted: Callable[[tuple[float, int, int, int, int]], bool],
-    ) -> tuple[float, int, int] | None:
-        """The cheapest move of those wanted that fits into memory: its price, source and target."""
-        for move in filter(wanted, moves):
-            if self.roomy or self.cost(self._moved(cls, move[3], move[4])).fits:
-                return move[0], move[3], move[4]
-        return None
+    def _first(self, cls: str, moves: Iterable[_Move]) -> tuple[float, int, int] | tuple[None, None, None]:
+        """The first move that fits into memory: its price, source and target."""
+        for move in moves:
+            if self.roomy or self.cost(self._moved(cls, move.source, move.target)).fits:
+                return move.price, move.source, move.target
+        return None, None, None
 
     def _moved(self, cls: str, source: int, target: int) -> Shares:
         units = self.shares[cls].copy()

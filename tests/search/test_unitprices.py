@@ -10,7 +10,9 @@ import pytest
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Layout, Program
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.search import unitprices
 from hapdsl.search.planner import plan
+from hapdsl.search.shares import Stages
 from hapdsl.search.unitprices import unit_prices
 
 from .small import CLUSTERS, MODELS, cluster, training
@@ -126,3 +128,29 @@ def test_another_number_of_devices() -> None:
     with pytest.raises(HapError) as stop:
         unit_prices(program, cluster(CLUSTERS["three"]))
     assert stop.value.diagnostics[0].code == "HAP420"
+
+
+def test_many_kinds_exchange_units_with_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With those that compute longest and shortest: as many pricings as kinds, not as pairs of them. All kinds have prices, none below the true ones."""
+    devices = "".join(
+        f"device d{k} {{ compute = {3 + k} MFLOP/s, memory = 1 GiB, bandwidth = 100 MB/s, launch = 1 us }}\n"
+        for k in range(8)
+    )
+    host = ", ".join(f"1 * d{k}" for k in range(8))
+    made = cluster(f"cluster many {{\n{devices} node host = {host} over {{ bandwidth = 20 MB/s, latency = 0 us }} }}")
+    program = plan(training(MODELS["two products"], batch=96), made, baselines=False).program
+    priced: list[int] = []
+    whole = Stages.seconds
+    monkeypatch.setattr(Stages, "seconds", lambda self, shares: priced.append(1) or whole(self, shares))
+    every = unit_prices(program, made)
+    pairs = len(priced)
+    monkeypatch.setattr(unitprices, "PARTNERS", 2)
+    few = unit_prices(program, made)
+    assert len(priced) - pairs < 0.6 * pairs
+    equal = 0
+    for one, other in zip(every, few, strict=True):
+        for true, tried in ((one.more_s, other.more_s), (one.less_s, other.less_s)):
+            if true is not None and tried is not None:
+                assert tried >= true - 1e-12
+                equal += tried == true
+    assert equal
