@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array
 
 from hapdsl.check.layout import largest_remainder
 from hapdsl.cluster.hardware import Cluster
@@ -68,6 +68,30 @@ class _Linear:
 
     def at(self, x: Floats) -> Floats:
         return self.base + (self.slope * x).sum(axis=0)
+
+
+class _Rows:
+    """Rows of a linear program, entry by entry: whole ones would be (stages x kinds) x (classes x kinds) numbers, next to all of them zero."""
+
+    def __init__(self) -> None:
+        self.entries: list[float] = []
+        self.places: list[tuple[int, int]] = []
+        self.lower: list[float] = []
+        self.upper: list[float] = []
+
+    def add(self, row: Mapping[int, float], low: float, high: float) -> None:
+        """The sum of columns, each times its entry, is between `low` and `high`."""
+        for column, entry in row.items():
+            if entry:
+                self.entries.append(entry)
+                self.places.append((len(self.lower), column))
+        self.lower.append(low)
+        self.upper.append(high)
+
+    def constraint(self, columns: int) -> LinearConstraint:
+        rows, at = np.array(self.places, dtype=np.int64).T
+        matrix = coo_array((np.array(self.entries), (rows, at)), shape=(len(self.lower), columns))
+        return LinearConstraint(matrix.tocsr(), self.lower, self.upper)
 
 
 class ShareModel:
@@ -150,7 +174,9 @@ class ShareModel:
         if cls in self.number:
             slope[self.number[cls]] = each
             return _Linear(base, slope)
-        return _Linear(each * self.fixed[cls][self.heads], slope)
+        # Given, or nothing that is computed or sent is cut along it: then it stays as it is.
+        own = self.fixed[cls] if cls in self.fixed else shares_of(self.program.layout)[cls]
+        return _Linear(each * own[self.heads], slope)
 
     def _room(self, memory: Memory) -> list[tuple[int, _Linear]]:
         """What a device of each kind holds at its present peak, in its memory."""
@@ -188,27 +214,17 @@ class ShareModel:
         largest = [float((w.base + (w.slope * self.units[:, None]).sum(axis=0)).max()) for w in self.work]
         scale = max(largest, default=0.0) or 1.0
         cost = np.zeros(columns)
-        rows: list[Floats] = []
-        lower: list[float] = []
-        upper: list[float] = []
-
-        def add(entries: Mapping[int, float], low: float, high: float) -> None:
-            row = np.zeros(columns)
-            for column, entry in entries.items():
-                row[column] += entry
-            rows.append(row)
-            lower.append(low)
-            upper.append(high)
+        rows = _Rows()
 
         def below(linear: _Linear, k: int, column: int) -> None:
             """One kind's part is at most the time in `column`."""
-            x = {first_x + c * K + k: float(linear.slope[c, k]) / scale for c in range(C) if linear.slope[c, k]}
-            add({**x, column: -1.0}, -np.inf, -float(linear.base[k]) / scale)
+            x = {first_x + c * K + k: float(linear.slope[c, k]) / scale for c in range(C)}
+            rows.add({**x, column: -1.0}, -np.inf, -float(linear.base[k]) / scale)
 
         for c in range(C):
-            add({c * K + k: 1.0 for k in range(K)}, self.units[c], self.units[c])
+            rows.add({c * K + k: 1.0 for k in range(K)}, self.units[c], self.units[c])
             for k, kind in enumerate(self.kinds):
-                add({c * K + k: 1.0, first_x + c * K + k: -float(len(kind))}, -np.inf, 0.0)
+                rows.add({c * K + k: 1.0, first_x + c * K + k: -float(len(kind))}, -np.inf, 0.0)
         for s, (count, work) in enumerate(zip(self.stages.multiplicity, self.work, strict=True)):
             cost[first_t + s] = count
             for k in range(K):
@@ -222,14 +238,14 @@ class ShareModel:
                     below(side, k, first_t + S + m)
         for k, size in self.room:
             x = {first_x + c * K + k: float(size.slope[c, k]) for c in range(C)}
-            add(x, -np.inf, 1.0 - float(size.base[k]))
+            rows.add(x, -np.inf, 1.0 - float(size.base[k]))
         integrality = np.zeros(columns, dtype=np.int64)
         integrality[:first_t] = integer
         limit = np.full(columns, np.inf)
         limit[:first_t] = np.tile(np.repeat(self.units, K), 2)
         answer = milp(
             cost,
-            constraints=LinearConstraint(csr_array(np.array(rows)), lower, upper),
+            constraints=rows.constraint(columns),
             bounds=Bounds(np.zeros(columns), limit),
             integrality=integrality,
             options={"time_limit": SECONDS, "mip_rel_gap": 1e-4},
