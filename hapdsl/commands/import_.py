@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -12,9 +12,6 @@ from hapdsl.commands.options import files, to_stdout
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.files import check_writable, write_file
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @click.command("import")
@@ -109,7 +106,7 @@ def command(
     return 0
 
 
-def _lacks_content(module: nn.Module) -> bool:
+def _lacks_content(module: Any) -> bool:
     """Has a module made without weights tensors beside its parameters whose numbers it needs, such as a table that it fills in later?"""
     own = (t for part in module.modules() for t in (*part.buffers(recurse=False), *vars(part).values()))
     return any(getattr(t, "is_meta", False) is True for t in own)

@@ -38,6 +38,7 @@ VIEWS = {
     )
 } | {"<built-in function getitem>"}  # fmt: skip
 GETITEM = "<built-in function getitem>"
+OVERWRITES = ("aten.copy_", "aten.fill_", "aten.zero_")  # whatever was there
 _IN_PLACE = re.compile(r"(aten\.\w*[a-z0-9])_\.(\w+)")
 
 Handler = Callable[..., Any]  # (Builder, Node, *args, **kwargs) -> Value | tuple of Values
@@ -96,6 +97,7 @@ class Builder(Layouts):
             self.look(node)
             if self.constants.has(node):
                 self.env[node] = self.constant(node)
+                self.stays(node)
             else:
                 self.env[node] = self.called(node)
         elif node.op == "output":
@@ -110,6 +112,22 @@ class Builder(Layouts):
         return any(
             self.constants.has(n) and n.all_input_nodes and n.all_input_nodes[0].op != "placeholder" for n in changing
         )
+
+    def stays(self, node: Node) -> None:
+        """A buffer that goes on from what it was in the step before is no constant, if it is read. Raises HapError HAP875."""
+        if not changes(node) or not node.users or str(node.target).startswith(OVERWRITES):
+            return
+        changed = node.all_input_nodes[0]
+        name = self.traced.names.get(self.base.get(changed, changed).name, ("", ""))[1]
+        if name in dict(self.traced.module.named_buffers()):
+            where = self.origin
+            raise error(
+                "HAP875",
+                f"{node.target} changes buffer '{name}' in place, so that each step finds another value"
+                + (f" ({where})" if str(where) else ""),
+                where.span,
+                "read a tensor of its own (y = x + 1), or give what depends on the step as an argument",
+            )
 
     def look(self, node: Node) -> None:
         """Remember what a view looks at."""

@@ -30,17 +30,19 @@ from hapdsl.importing import (
     on_numbers,
     on_overwritten,
 )
+from hapdsl.importing.atoms import Atom
 from hapdsl.importing.build import Builder
 from hapdsl.importing.clean import clean
 from hapdsl.importing.handlers import HANDLERS
 from hapdsl.importing.names import Symbols, find_parts
 from hapdsl.importing.text import Writer
-from hapdsl.importing.trace import NO_RESULT, RESULTS, trace
+from hapdsl.importing.trace import NO_RESULT, RESULTS, Traced, trace
 from hapdsl.importing.values import Statement, Value
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.lang.print import to_text
 from hapdsl.theory.dtypes import FLOATS
+from hapdsl.theory.ops import OpDecl
 
 # Imported for what that does: they fill the table of handlers.
 assert (
@@ -61,7 +63,8 @@ assert (
     and on_overwritten
 )
 
-LOSSES: Mapping[str, Callable[..., Tensor]] = {
+Loss = Callable[..., Tensor]
+LOSSES: Mapping[str, Loss] = {
     "cross_entropy": nn.functional.cross_entropy,
     "mse_loss": nn.functional.mse_loss,
 }
@@ -87,7 +90,7 @@ def import_module(
     module: nn.Module,
     example: Any,
     name: str = "model",
-    loss: str | Callable[..., Tensor] | None = None,
+    loss: str | Loss | None = None,
     target: str = "label",
     optimizer: str = OPTIMIZER,
     note: str = "",
@@ -103,35 +106,9 @@ def import_module(
         raise error("HAP871", f"a {type(module).__name__} is no nn.Module", help="give the module itself: Net(…)")
     call = examples.optimizer(optimizer)
     given = examples.of(example)
-    function = LOSSES.get(loss) if isinstance(loss, str) else loss
-    if isinstance(loss, str) and function is None:
-        raise error(
-            "HAP878", f"there is no loss '{loss}'", help=f"known: {', '.join(LOSSES)}; or a loss of the module's own"
-        )
-    if function is not None and target not in given.kwargs:
-        raise error(
-            "HAP872", f"the example has no '{target}' for the loss", help=f"add `{target} : i64[batch]` to --example"
-        )
-    arguments, called = examples.bound(given, module, target if function is not None else "")
-    traced = trace(module, arguments, called, function, target)
-    inputs = {own: node.meta["val"] for node in traced.graph.nodes if (own := _input(traced.names, node)) is not None}
-    dims = examples.named_dims(given, inputs)
-    atoms, words = examples.atoms(dims, inputs)
-    remarks = lengths.find(
-        traced,
-        words,
-        lambda sizes: trace(module, lengths.resized(arguments, called, dims, sizes), called, function, target),
-    )
-    clean(traced.graph)
+    traced, atoms, words, remarks = _exported(module, given, _loss(loss, target, given), target)
     declared, blocks = on_declared.read(ops) if ops is not None else ({}, [])
-
-    def handler(target: str) -> Callable[..., Any] | None:
-        decl = on_declared.find(declared, target)
-        if decl is None:
-            return HANDLERS.get(target)
-        return lambda b, node, *args, **kwargs: on_declared.call(b, node, decl, args, kwargs)
-
-    builder = Builder(traced, handler, atoms)
+    builder = Builder(traced, _handlers(declared), atoms)
     builder.run()
     found, outputs = _results(builder)
     if found is None and not outputs:
@@ -160,6 +137,50 @@ def import_module(
     blocks_first: tuple[nodes.Op | nodes.Def | nodes.Model, ...] = (*(blocks if used else ()), *writer.defs, model)
     items = tuple(replace(block, gap=k > 0) for k, block in enumerate(blocks_first))
     return Imported(to_text(nodes.File(items)), name, shapes, tables, list(dict.fromkeys(unused)), len(live), remarks)
+
+
+def _loss(loss: str | Loss | None, target: str, given: examples.Example) -> Loss | None:
+    """The function that a loss is named by. Raises HapError: HAP878 no such loss, HAP872 an example without the target."""
+    function = LOSSES.get(loss) if isinstance(loss, str) else loss
+    if isinstance(loss, str) and function is None:
+        raise error(
+            "HAP878", f"there is no loss '{loss}'", help=f"known: {', '.join(LOSSES)}; or a loss of the module's own"
+        )
+    if function is not None and target not in given.kwargs:
+        raise error(
+            "HAP872", f"the example has no '{target}' for the loss", help=f"add `{target} : i64[batch]` to --example"
+        )
+    return function
+
+
+def _exported(
+    module: nn.Module, given: examples.Example, loss: Loss | None, target: str
+) -> tuple[Traced, dict[str, list[Atom]], dict[str, Atom], list[str]]:
+    """The exported module, cleaned; the atoms of each input's dims and of each named dim; and what is to be remarked on."""
+    arguments, called = examples.bound(given, module, target if loss is not None else "")
+    traced = trace(module, arguments, called, loss, target)
+    inputs = {own: node.meta["val"] for node in traced.graph.nodes if (own := _input(traced.names, node)) is not None}
+    dims = examples.named_dims(given, inputs)
+    atoms, words = examples.atoms(dims, inputs)
+
+    def retrace(sizes: dict[str, int]) -> Traced:
+        return trace(module, lengths.resized(arguments, called, dims, sizes), called, loss, target)
+
+    remarks = lengths.find(traced, words, retrace)
+    clean(traced.graph)
+    return traced, atoms, words, remarks
+
+
+def _handlers(declared: Mapping[str, OpDecl]) -> Callable[[str], Callable[..., Any] | None]:
+    """What translates an exported operator: a user's own declaration before anything else."""
+
+    def handler(name: str) -> Callable[..., Any] | None:
+        decl = on_declared.find(declared, name)
+        if decl is None:
+            return HANDLERS.get(name)
+        return lambda b, node, *args, **kwargs: on_declared.call(b, node, decl, args, kwargs)
+
+    return handler
 
 
 def _input(names: Mapping[str, tuple[str, str]], node: torch.fx.Node) -> str | None:

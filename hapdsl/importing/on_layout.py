@@ -242,6 +242,8 @@ def slice_(
     from_end = ((start or 0) < 0, end is not None and end < 0)
     start = int(max(0, (start or 0) + (extent if (start or 0) < 0 else 0)))
     stop = extent if end is None else int(min(extent, end + (extent if end < 0 else 0)))
+    if stop <= start:
+        raise b.refuse("a slice without elements", "leave it out")
     if step != 1:
         return _every(b, x, d, start, stop, step)
     if start == 0 and stop >= extent and not isinstance(end, Length):

@@ -19,6 +19,7 @@ from tests.importing import modules
 from tests.importing.helpers import bench_of, refused
 
 X = "x : f32[batch = 4, 8]"
+TOKENS = "x : f32[batch = 4, seq = 3, 8]"
 
 
 def source_line(found: Diagnostic) -> str:
@@ -99,6 +100,11 @@ def test_a_factory_that_is_not_there(spec, words):
     assert found.code == "HAP870" and words in found.message
 
 
+def routed(x: torch.Tensor) -> torch.Tensor:
+    """The weights of each token's two best experts."""
+    return x.reshape(-1, 8).softmax(-1).topk(2, -1)[0]
+
+
 class Around(nn.Module):
     """A function behind a layer, or of an image by itself."""
 
@@ -120,6 +126,9 @@ class Around(nn.Module):
         (lambda x: 0.0 ** x.abs(), nn.Linear(8, 8), X, "HAP877", "0 to the power"),
         (lambda x: F.softplus(x, 1, 2), nn.Linear(8, 8), X, "HAP877", "a threshold of 2"),
         (lambda x: torch.einsum("ii->i", x.T @ x), nn.Linear(8, 8), X, "HAP877", "a diagonal"),
+        (lambda x: x[:, 5:3].sum(1), nn.Linear(8, 8), X, "HAP877", "without elements"),
+        (lambda x: routed(x).clamp(max=0.5), nn.Linear(8, 8), TOKENS, "HAP877", "what a topk made"),
+        (lambda x: routed(x) / routed(x).sum(0), nn.Linear(8, 8), TOKENS, "HAP877", "what a topk made"),
         (lambda x: None, nn.Linear(8, 8), X, "HAP873", "returns no tensor"),
         (lambda x: torch.ones(3), nn.Linear(8, 8), X, "HAP873", "returns no tensor"),
         (lambda x: x, nn.Conv2d(4, 3, 3), "x : f32[4, 4, 8]", "HAP877", "a dim of the batch"),
@@ -131,6 +140,27 @@ class Around(nn.Module):
 def test_what_would_come_out_wrong(function, inside, example, code, words):
     found = refused(lambda: import_module(Around(function, inside), example))
     assert found.code == code and words in found.message and found.help
+
+
+class Counted(nn.Module):
+    """A buffer that counts steps, and a number that begins anew in each."""
+
+    def __init__(self, read: bool) -> None:
+        super().__init__()
+        self.fc, self.read = nn.Linear(8, 8), read
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        own = torch.tensor(1.0)
+        own += 1
+        return self.fc(x) * (self.steps if self.read else own)
+
+
+def test_a_buffer_that_goes_on_from_step_to_step():
+    found = refused(lambda: import_module(Counted(True), X))
+    assert found.code == "HAP875" and "'steps'" in found.message and source_line(found) == "self.steps += 1"
+    assert "by = 2.0" in import_module(Counted(False), X).text
 
 
 def test_no_loss_without_results():
