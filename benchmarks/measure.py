@@ -176,9 +176,9 @@ def measured_space(case: Case) -> Found:
             answer = solve_milp(space.graph, prices, seconds=LIMIT)
             bound, ended = answer.bound, answer.reason
         else:
-            bound, ended = eliminate(space.graph, prices, order=structure.order).bound, "gap"
+            bound, ended = eliminate(space.graph, prices).bound, "gap"
         return {**made, "bound_s": bound, "ended": ended, "search_s": watch.wall, "search_cpu_s": watch.cpu}
-    pricing = cutting_planes(space.graph, elimination_order=structure.order)
+    pricing = cutting_planes(space.graph)
     assert pricing.elimination is not None
     scheduler = Scheduler(space.conversions)
     blind = "h = 0" in case.method

@@ -13,7 +13,6 @@ from hapdsl.lang.resources import programs_folder
 from hapdsl.search.eliminate import eliminate
 from hapdsl.search.factors import Array, Assignment
 from hapdsl.search.prices import cutting_planes
-from hapdsl.search.removal import order
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.space import Space
 from hapdsl.workbench import Workbench
@@ -42,11 +41,10 @@ def bound_svg() -> str:
         shares[name] = {(0,): np.array([first, cls.units - first])}
     space = Space(graph, Layout((("devices", 2),), shares), cluster)
     assert len(space.groups) == 2
-    removal = space.structure.order or order(space.graph)
     asked: list[tuple[float, float]] = []
 
     def solve(prices: Array) -> tuple[float, Assignment | None]:
-        solved = eliminate(space.graph, prices, order=removal)
+        solved = eliminate(space.graph, prices)
         asked.append((float(prices[0]), solved.bound))
         return solved.bound, solved.best()
 

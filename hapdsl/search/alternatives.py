@@ -24,6 +24,7 @@ from hapdsl.cost.pricing import Line
 from hapdsl.graph.program import Program
 from hapdsl.lang.diagnostics import error
 from hapdsl.search.astar import Limits, best_first
+from hapdsl.search.choices import Choice
 from hapdsl.search.clock import Clock
 from hapdsl.search.factors import Assignment, FactorGraph
 from hapdsl.search.marginals import Marginals
@@ -35,7 +36,6 @@ from hapdsl.search.questions import Option, Question, questions
 from hapdsl.search.readback import assignment_of, makes_again, settled
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.spaces import Solved, Spaces
-from hapdsl.search.structure import Choice
 
 LEAVES = 60  # true evaluations for one option at most, in a search of its own, where the graph is small
 WORK = 1_000  # calls to schedule for that; deep models get none
@@ -194,7 +194,9 @@ class Alternatives:
         found += [a for a in self._priced if a[question.variable] in option.values]
         best = self.fastest(found)
         if best is None or not self.close(best, bound):
-            values = sorted(option.values, key=lambda v: v != found[0][question.variable])[:NEARBY]
+            # Where tables are too wide, HiGHS may not have come to any in its time.
+            first = found[0][question.variable] if found else option.values[0]
+            values = sorted(option.values, key=lambda v: v != first)[:NEARBY]
             near = (view.nearby.changed(self.plan, question.variable, v) for view in self.views for v in values)
             best = self.fastest([*found, *(a for a in near if a is not None)])
         if search and (best is None or not self.close(best, bound)):
@@ -224,8 +226,7 @@ class Alternatives:
         known = None if best is None else (best.seconds, best.assignment)
 
         def price(assignment: Assignment) -> float:
-            # Paying for a message that nothing needs is allowed by the tables, but it is another leaf's program once more.
-            if self.structure.flags and self.structure.assignment(self.structure.choice(assignment)) != assignment:
+            if self.structure.spare(assignment):
                 return math.inf
             found = self.price(assignment)
             return found.seconds if found.fits else math.inf  # a bound that pays for memory says nothing of others
@@ -239,7 +240,7 @@ class Alternatives:
         """Prices that are best for one option, and the best of the programs that were met on the way to them."""
         space, prices = self.solved.space, self.solved.pricing.prices
         ceilings = {k: 2 * float(prices[k]) for k in space.held} or None
-        pricing = cutting_planes(graph, [list(space.timed)], ceilings, [prices], elimination_order=self.structure.order)
+        pricing = cutting_planes(graph, [list(space.timed)], ceilings, [prices])
         known = [] if best is None else [best.assignment]
         return self.fastest([*known, *pricing.minimisers]), pricing
 

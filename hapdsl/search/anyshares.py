@@ -70,7 +70,8 @@ class _AnyShares(Space):
             key = (self.structure.node_kind[k], rule.index)
             if key not in self._flops:
                 self._flops[key] = least_flops(node, rule.index)
-            costs.append(max(self._flops[key] * per_flop, traffic * per_byte))
+            once = max(self._flops[key] * per_flop, traffic * per_byte)
+            costs.append(once * self.training.times(node.section))
         return np.array([costs])
 
 
@@ -79,7 +80,8 @@ def weights(training: TrainingGraph, cluster: Cluster) -> Table:
     work: dict[str, float] = {"f32": 0.0}
     for node in training.nodes:
         dtype = compute_dtype(node)
-        work[dtype] = work.get(dtype, 0.0) + float(np.max(node.instance.flops({})))
+        flops = training.times(node.section) * float(np.max(node.instance.flops({})))
+        work[dtype] = work.get(dtype, 0.0) + flops
     speeds = cluster.speeds(max(work, key=lambda d: work[d]))
     return np.asarray(speeds / speeds.sum())
 
@@ -102,11 +104,13 @@ def bound_any_shares(
 ) -> float | None:
     """Seconds that no program of the space takes less than, under any shares (synchronous cost). None where too wide.
 
-    `layout` only says how many devices there are. Of virtual devices no messages within are counted.
+    `layout` only says how many devices there are. Of virtual devices no messages within are counted. What was measured with uneven shares counts
+    as the least of all that was measured: uneven ones may take less time than even ones.
     """
-    space = _AnyShares(training, layout, replace(cluster, within=None), structure=structure)
+    measured = {kind: replace(curve, tables=()) for kind, curve in cluster.measured.items()}
+    space = _AnyShares(training, layout, replace(cluster, within=None, measured=measured), structure=structure)
     try:
-        return eliminate(space.graph, np.ones(1), order=space.structure.order).bound
+        return eliminate(space.graph, np.ones(1)).bound
     except TooWide:
         return None
 
@@ -119,6 +123,6 @@ def bound_under(training: TrainingGraph, layout: Layout, cluster: Cluster, objec
     outside = replace(cluster, within=None, devices=devices)
     space = Space(training, layout, outside, None, objective, structure, serial=False)
     try:
-        return cutting_planes(space.graph, elimination_order=structure.order).bound
+        return cutting_planes(space.graph).bound
     except TooWide:
         return 0.0

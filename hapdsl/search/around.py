@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from hapdsl.search.choices import Choice
 from hapdsl.search.climb import LEAST, climb, hopes
 from hapdsl.search.nearby import Nearby
 from hapdsl.search.pairs import Pair, shares_key
 from hapdsl.search.shares import Shares
 from hapdsl.search.spaces import Spaces
-from hapdsl.search.structure import Choice
 
 CLIMB_WORK = 16_000  # calls x changes of a program that are tried near to one,
 CLIMBS = 60  # where there are so many at least

@@ -161,7 +161,7 @@ def _cheapest(
     space = Space(structure.training, layout, cluster, None, objective, structure)
     scheduler = Scheduler(space.conversions)
     try:
-        pricing = cutting_planes(space.graph, elimination_order=structure.order, iterations=3)
+        pricing = cutting_planes(space.graph, iterations=3)
     except TooWide:
         pricing = cutting_planes(space.graph, solve=by_milp(space.graph, seconds=SECONDS), iterations=1)
 

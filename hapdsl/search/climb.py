@@ -20,11 +20,8 @@ from hapdsl.search.factors import Assignment
 from hapdsl.search.marginals import Marginals
 from hapdsl.search.nearby import Nearby
 
-STEPS = (
-    1,
-    2,
-    4,
-)  # how far from a change other variables may follow it: nearer than for a change that somebody asks for, as there are many
+# How far from a change other variables may follow it: nearer than for a change that somebody asks for, as there are many.
+STEPS = (1, 2, 4)
 PATIENCE = 100  # tries one after the other that gain nothing
 LEAST = 1e-9  # of the step: what a change must gain
 Hope = tuple[float, int, int]  # what assignments with it cost at least; a variable, and its value
@@ -52,7 +49,8 @@ def climb(
     """The best assignment found and its price, from one whose price is `seconds`, after so many tries at most."""
     best, least = start, seconds
     seen: set[Assignment] = {start}
-    idle, k, patience = 0, 0, PATIENCE  # how many hopes have been gone through since anything gained
+    # `idle` hopes have been gone through since anything gained, the next one is the k-th.
+    idle, k, patience = 0, 0, PATIENCE
     while idle < len(hopes):
         lowest, variable, value = hopes[k]
         k, idle = (k + 1) % len(hopes), idle + 1

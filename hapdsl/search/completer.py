@@ -58,7 +58,7 @@ class Completer:
         structure = Structure(training, restriction, like.messages, bool(like.carries), like)
         space = Space(training, old.layout, cluster, None, objective, structure, bool(old.held), like=old)
         prices = plan.solved.pricing.prices
-        tables = eliminate(space.graph, prices, order=structure.order)
+        tables = eliminate(space.graph, prices)
         if structure.impossible or not tables.feasible:
             raise contradiction(training, decided, cluster)
         pairs = Pairs(training, cluster, objective, plan.program.name, lambda: None)
@@ -79,10 +79,8 @@ class Completer:
         """With prices of its own, ways to save memory where that is short, and leaves in the order of the bound where the graph is small."""
         space, known = solved.space, solved.pricing
         ceilings = {k: 2 * float(known.prices[k]) for k in space.held} or None
-        late, order = spaces.clock.late, space.structure.order
-        solved.pricing = cutting_planes(
-            space.graph, [list(space.timed)], ceilings, [known.prices], elimination_order=order, cancelled=late
-        )
+        late = spaces.clock.late
+        solved.pricing = cutting_planes(space.graph, [list(space.timed)], ceilings, [known.prices], cancelled=late)
         found = [spaces.pair(solved, a) for a in (*known.minimisers, *solved.pricing.minimisers)]
         if space.held:
             found += spaces.frugal(solved)

@@ -72,7 +72,7 @@ class Conversions:
             part = self.buckets.part(name, kind, self.structure.messages)
             if part is not None:
                 found += part[1] * self.split.floor(part[0])
-            found = self._prices[key] = found * self.training.times(self.structure.begins(name))
+            found = self._prices[key] = found * self.training.times(self.structure.converted_in(name))
         return found
 
     def sizes(self, name: str, kind: str, source: Placement, target: Placement) -> tuple[Sizes, float]:

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from hapdsl.cost.numbers import Draft, Numbers
 from hapdsl.graph.program import Instruction, Value, conversion
 from hapdsl.graph.training import LOADED, Node
+from hapdsl.search.choices import Choice
 from hapdsl.search.offers import Offer, Step
 from hapdsl.search.restriction import Restriction
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
 
-if TYPE_CHECKING:
-    from hapdsl.search.structure import Choice
-
-TRACES = 32
+TRACES = 32  # choices whose lines are remembered
 
 Turn = tuple[tuple[str, int], ...]
 

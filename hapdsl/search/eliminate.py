@@ -2,7 +2,7 @@
 
 Variables are removed one by one. Removing v adds up all tables that mention v and minimises over v: what is left is
 one new table, the *message*, over v's neighbours. After the last variable the minimum of the whole sum is known, and
-the messages are an exact cost-to-go for a search that assigns the variables in the reverse order (astar.py).
+the messages are an exact cost-to-go for a search that assigns the variables in the reverse order (enumeration.py).
 
 Two things make it fast on deep models. Equal buckets (the same tables in the same relative position) are computed
 once. And every message is stored with its minimum taken out, so that along a chain of equal layers, where the
@@ -33,19 +33,22 @@ from hapdsl.search.removal import order as greedy
 # A bucket of more cells than this is minimised one value of its variable at a time, so many cells of its message at a time:
 # beside the message hardly any memory is needed.
 WHOLE_CELLS = 1 << 16
+HUB = 48  # factors; a variable that stands in so many is beside many layers
+MAX_CELLS = 5e7  # of one table; beyond it elimination is refused
 
 
 class TooWide(Exception):
     """Elimination would need too large a table: `cells` in the largest, `total` in all; nothing was allocated."""
 
     def __init__(self, cells: int, total: int) -> None:
-        super().__init__(f"the widest table would have {cells:.3g} cells, all tables {total:.3g}")
+        super().__init__(f"the widest table would have {_rounded(cells)} cells, all tables {_rounded(total)}")
         self.cells = cells
         self.total = total
 
 
-HUB = 48  # factors; a variable that stands in so many is beside many layers
-MAX_CELLS = 5e7  # of one table; beyond it elimination is refused
+def _rounded(cells: int) -> str:
+    """Of products that no float may hold, the power of ten."""
+    return f"{cells:.3g}" if cells < 1e300 else f"1e{len(str(cells)) - 1}"
 
 
 class _Part(NamedTuple):
@@ -234,13 +237,13 @@ def eliminate(
 ) -> Elimination:
     """Minimise the graph exactly.
 
-    `prices` are the weights of the priced components; the graph's own order goes before `order`, which
-    defaults to the greedy one. Raises TooWide, before any
-    table is made, where the largest bucket has more than `max_cells` cells or all buckets together more than
+    `prices` are the weights of the priced components; `order` is by default the graph's own, and where it has none the greedy one. Raises
+    TooWide, before any table is made, where the largest bucket has more than `max_cells` cells or all buckets together more than
     `max_total`. `memo=False` computes every bucket anew (a test compares). Variables that stand in `hub` factors or more are hubs.
     """
     weights = graph.checked_prices(prices)
-    order = graph.order or order
+    if order is None:
+        order = graph.order
     if order is None:
         order = greedy(graph)
     elif not isinstance(order, Order):

@@ -85,8 +85,8 @@ class FactorGraph:
 
     `sizes[v]`, `names[v]` describe variable v; `scopes[i]`, `tables[i]` the i-th plain factor;
     `priced_scopes[i]`, `priced_tables[i]` the i-th priced one, whose table has shape `(components, *sizes of scope)`.
-    `table_ids` and `priced_ids` number the tables by content. `order` is the elimination order that its maker knows to suit it (None where
-    none is known): it goes before one that was worked out for some of its factors.
+    `table_ids` and `priced_ids` number the tables by content. `order` is the elimination order that its maker knows to suit it, None where
+    none is known.
     """
 
     def __init__(self) -> None:

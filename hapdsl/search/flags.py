@@ -32,9 +32,9 @@ def needs(structure: Structure, shared: str) -> list[Need]:
         new = structure.training.updates.get(name)
         if what == "updated" and new is not None:
             k, j = structure.maker(new)
-            given = tuple(r.outputs[j] for r in structure.rules[k])
             held = tuple((h,) for h, _ in pairs)
-            found.append(((structure.rule_variable[k], variable), _table(structure, kinds, given, held)))
+            table = _table(structure, kinds, structure.given(k, j), held)
+            found.append(((structure.rule_variable[k], variable), table))
     return found
 
 

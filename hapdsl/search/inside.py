@@ -73,7 +73,6 @@ class NodePricer(Pricer):
         self.inner_layout = spread_layout(graph, layout, self.whole.node_speeds())
         self.between = Between(graph, self.inner_layout)
         self.inner = Pricer(graph, self.inner_layout, self.whole, self.lines.numbers)
-        self._messages: list[Ints] = []
 
     @cached_property
     def light(self) -> Pricer:
@@ -91,6 +90,7 @@ class NodePricer(Pricer):
         return self._bytes
 
     def sent(self, value: Value) -> Ints:
+        """What a node has of a value, whatever its devices hold of that."""
         return np.asarray(self._geometry.local_bytes(value), dtype=np.int64)
 
     def alone(
@@ -103,7 +103,7 @@ class NodePricer(Pricer):
         """
         shared = cluster is not self.cluster
         lines = self.lines.expanded(Instruction(kind, (source,), (target,)), self.between)
-        return self._part(lines) if shared else float(self._seconds(lines, self.inner)[0].max())
+        return self._part(lines) if shared else float(self._seconds(lines)[0].max())
 
     def _part(self, lines: Sequence[Sequence[Draft]]) -> float:
         """Seconds that a line's expansion adds at least to that of a message it is part of. Prices without latencies are in proportion to bytes."""
@@ -134,7 +134,7 @@ class NodePricer(Pricer):
     def _line(self, instruction: Instruction) -> Price:
         kind = self.numbers.draft(instruction).kind
         lines = self.lines.of(kind, instruction, self.between)
-        seconds, buffer = self._seconds(lines, self.inner)
+        seconds, buffer = self._seconds(lines)
         moved = 0.0
         if instruction.is_collective:
             sent = [
@@ -145,12 +145,12 @@ class NodePricer(Pricer):
             moved = float(total.max() if instruction.op == "all_reduce" else total.sum())
         return Price(seconds, np.asarray(buffer, dtype=np.int64), moved)
 
-    def _seconds(self, lines: Sequence[Sequence[Draft]], pricer: Pricer) -> tuple[Floats, Floats]:
+    def _seconds(self, lines: Sequence[Sequence[Draft]]) -> tuple[Floats, Floats]:
         """(seconds, largest buffer) of a line's expansion, by node; messages by their cheapest methods."""
         seconds, buffer = np.zeros(len(self.cluster)), np.zeros(len(self.cluster))
         work = np.zeros(len(self.whole))
         for drafts in lines:
-            price = min((pricer.price_of(d.kind) for d in drafts), key=lambda p: float(p.seconds.max()))
+            price = min((self.inner.price_of(d.kind) for d in drafts), key=lambda p: float(p.seconds.max()))
             if drafts[0].instruction.is_collective:
                 seconds += price.seconds.max()  # whoever is done sooner waits
             else:

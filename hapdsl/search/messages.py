@@ -28,6 +28,8 @@ from hapdsl.graph.training import TrainingGraph
 
 BUCKET = 25 * 2**20  # bytes; a full bucket is sent
 MANY = 1.5  # messages; where there may be more of a kind, they are counted by their operands' parts
+PARAMS = ("param", "frozen", "buffer")  # loaded as they are held, and sent by messages to be read otherwise
+LOADED_ONLY = ("input", "state", "seed")  # loaded as they are read, so that none is ever sent
 
 # Shared messages that a bound may count, each at most once: what moves, and the kinds of collective that count. Gradients,
 # parameters and updated parameters travel at different times, so they never share a message.
@@ -43,7 +45,11 @@ SHARED: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class Buckets:
-    """Knows for each tensor whether its collectives may be grouped with others, and how messages are counted."""
+    """Knows for each tensor whether its collectives may be grouped with others, and how messages are counted.
+
+    `groups` are the tensors that may travel together, by what SHARED calls them; `smallest` is the least number of bytes that a message of
+    theirs can carry, `usual` what one does where all travel, and `parts` says by shared message what operands pay of a floor.
+    """
 
     def __init__(self, training: TrainingGraph) -> None:
         self.gradients = {
@@ -53,38 +59,34 @@ class Buckets:
             and training.readers[name]
             and all(training.nodes[r].section == "update" for r in training.readers[name])
         }
-        self.params = {t.name for t in training.of_kind("param", "frozen", "buffer")}
+        self.params = {t.name for t in training.of_kind(*PARAMS)}
         self.updated = {new for old, new in training.updates.items() if old in self.params}
+        self.groups = {"gradients": self.gradients, "params": self.params, "updated": self.updated}
+        self._group = {name: what for what, names in reversed(self.groups.items()) for name in names}
         self._bytes = {n: t.bytes for n, t in training.tensors.items()}
-        self._joining = self.gradients | self.params | self.updated
-        self._together: dict[str, float] = {}
-        names = {"gradients": self.gradients, "params": self.params, "updated": self.updated}
-        # the least that a message with such operands can carry, and what it does where all travel
-        self.smallest = min((training.tensors[n].bytes for n in self._joining), default=0)
-        self.usual = min(BUCKET, max(sum(training.tensors[n].bytes for n in own) for own in names.values()))
-        self.parts = {}
+        together = {what: sum(self._bytes[n] for n in names) for what, names in self.groups.items()}
+        self._together = {what: float(total) for what, total in together.items()}
+        self.smallest = min((self._bytes[n] for n in self._group), default=0)
+        self.usual = min(BUCKET, max(together.values()))
+        self.parts: dict[str, Parts] = {}
         for shared, (what, kinds) in SHARED.items():
-            # one whole of a tensor, or two shards at most
+            # One whole of a tensor, or two shards at most.
             repeats = 1 if set(kinds) <= {"all_reduce", "all_gather"} else 2
-            # updated parameters wait for the end of the step, and are sent in one message whatever their size
+            # Updated parameters wait for the end of the step, and are sent in one message whatever their size.
             bucket = math.inf if what == "updated" else BUCKET
-            self.parts[shared] = Parts([training.tensors[n].bytes for n in sorted(names[what])], repeats, bucket)
+            self.parts[shared] = Parts([self._bytes[n] for n in sorted(self.groups[what])], repeats, bucket)
 
     def joins(self, tensor: str) -> bool:
-        return tensor in self._joining
+        """May a message of a tensor carry others as well?"""
+        return tensor in self._group
 
     def group(self, tensor: str) -> str:
         """What a tensor travels with: "gradients", "params", "updated", or "" by itself."""
-        groups = {"gradients": self.gradients, "params": self.params, "updated": self.updated}
-        return next((what for what, names in groups.items() if tensor in names), "")
+        return self._group.get(tensor, "")
 
     def together(self, tensor: str) -> float:
         """The bytes of everything that a tensor may travel with: no message of it, in which each stands once, holds more."""
-        what = self.group(tensor)
-        if what not in self._together:
-            names = {"gradients": self.gradients, "params": self.params, "updated": self.updated}[what]
-            self._together[what] = float(sum(self._bytes[n] for n in names))
-        return self._together[what]
+        return self._together[self.group(tensor)]
 
     @property
     def flagged(self) -> tuple[str, ...]:

@@ -182,10 +182,25 @@ def _largest(tables: _Tables) -> float:
 def by_milp(
     graph: FactorGraph, gap: float = 0.0, seconds: float | None = None
 ) -> Callable[[Array], tuple[float, Assignment | None]]:
-    """For `cutting_planes(..., solve=by_milp(graph))`: the bound and the best assignment under prices."""
+    """For `cutting_planes(..., solve=by_milp(graph))`: the bound and the best assignment under prices.
+
+    Where HiGHS finds none in its time, or the tables have too many entries to ask it at all, there is a bound alone.
+    """
 
     def solve(prices: Array) -> tuple[float, Assignment | None]:
-        found = solve_milp(graph, prices, gap, seconds)
+        try:
+            found = solve_milp(graph, prices, gap, seconds)
+        except TooWide:
+            return _least(graph, prices), None
         return found.bound, found.assignment
 
     return solve
+
+
+def _least(graph: FactorGraph, prices: Array) -> float:
+    """Each table's own minimum, added up: what no assignment is below."""
+    tables = graph.store.tables
+    least = {i: float(tables[i].min()) for i in dict.fromkeys(graph.table_ids)}
+    priced = {i: float(np.tensordot(prices, tables[i], axes=1).min()) for i in dict.fromkeys(graph.priced_ids)}
+    lowest = [*(least[i] for i in graph.table_ids), *(priced[i] for i in graph.priced_ids)]
+    return math.fsum(lowest) if all(map(math.isfinite, lowest)) else math.inf

@@ -46,7 +46,7 @@ def moves(structure: Structure) -> list[Move]:
         new = structure.training.updates.get(name)
         if new is not None:
             k, j = structure.maker(new)
-            given = tuple(r.outputs[j] for r in structure.rules[k])
+            given = structure.given(k, j)
             kind = structure.number(("new", structure.tensor_kind[new], pairs, given))
             found.append(Move((structure.rule_variable[k], variable), new, kind, given, name))
     return found

@@ -22,6 +22,12 @@ PriceStep = Callable[[Placement, Placement], float]  # seconds of one collective
 NO_SOURCES: Mapping[Placement, Placement] = {}
 
 
+@cache
+def alone(placement: Placement) -> Offer:
+    """The set of one placement; of each there is one, as ways are told apart by the identity of what they lead to."""
+    return (placement,)
+
+
 @lru_cache(maxsize=4096)
 def offers(readable: Offer, readers: int, made: Offer = (), wanted: Offer = ()) -> tuple[Offer, ...]:
     """All offered sets for a tensor whose `readers` (operands, not calls) can take `readable` (sorted), in a fixed order.

@@ -14,12 +14,13 @@ from hapdsl.cost.evaluate import Cost, evaluate
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.amounts import in_bytes
 from hapdsl.lang.diagnostics import HapError, error
+from hapdsl.search.choices import Choice
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.inside import pricer_of
 from hapdsl.search.plan import Candidate
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of
-from hapdsl.search.structure import Choice, Structure
+from hapdsl.search.structure import Structure
 
 LEADING = 16  # choices that are remembered as the fastest
 

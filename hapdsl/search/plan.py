@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hapdsl.cost.evaluate import Cost
 from hapdsl.graph.program import Instruction, Program
 from hapdsl.search.astar import relative_gap
-from hapdsl.search.structure import Choice
+from hapdsl.search.choices import Choice
 
 BASELINES = ("dp_even", "dp_proportional", "zero", "tensor_parallel")
 
@@ -71,4 +71,4 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        return relative_gap(self.cost_s, self.bound_s) if self.cost_s > 0 else 0.0
+        return relative_gap(self.cost_s, self.bound_s)

@@ -23,6 +23,7 @@ from hapdsl.lang.diagnostics import error
 from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.around import Around
 from hapdsl.search.baselines import baselines as find_baselines
+from hapdsl.search.choices import Choice
 from hapdsl.search.clock import Clock
 from hapdsl.search.listen import listen
 from hapdsl.search.pairs import Pair, Pairs, shares_key
@@ -33,7 +34,6 @@ from hapdsl.search.restriction import Restriction
 from hapdsl.search.shares import Shares, layout_of, shares_of
 from hapdsl.search.spaces import Solved, Spaces
 from hapdsl.search.starts import starts
-from hapdsl.search.structure import Choice
 from hapdsl.search.without import do_without
 
 ROUNDS = 4
@@ -206,9 +206,8 @@ class _Planner:
                 found += [spaces.pair(solved, a) for a in solved.pricing.minimisers]
             if memory:
                 found += spaces.frugal(solved)
-            if (
-                self.objective == "overlap"
-            ):  # this bound sees no order; what is short one thing after another often is good
+            if self.objective == "overlap":
+                # This bound sees no order; what is short one thing after another often is good.
                 other = spaces.solve(shares, heavy, memory, "sync")
                 found += [self.under(spaces.pair(other, a).choice, shares) for a in other.pricing.minimisers]
             if known is not None:

@@ -21,7 +21,7 @@ from scipy.optimize import linprog
 
 from hapdsl.search.eliminate import MAX_CELLS, Elimination, eliminate
 from hapdsl.search.factors import Array, Assignment, FactorGraph
-from hapdsl.search.removal import Order, order
+from hapdsl.search.removal import order
 
 # Minimises the graph under prices: a proven lower bound, and a (nearly) cheapest assignment, None where there is none.
 Solve = Callable[[Array], tuple[float, Assignment | None]]
@@ -141,7 +141,6 @@ def cutting_planes(
     starts: Sequence[ArrayLike] = (),
     tolerance: float = 1e-4,
     iterations: int = 8,
-    elimination_order: Order | None = None,
     max_cells: float = MAX_CELLS,
     solve: Solve | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -160,7 +159,7 @@ def cutting_planes(
     domain = _Domain(graph.components, groups, ceilings)
     kept: list[Elimination] = []
     best_solved: Elimination | None = None
-    plan = graph.order or elimination_order
+    plan = graph.order
     if solve is None and plan is None:
         plan = order(graph)
 

@@ -16,10 +16,11 @@ from hapdsl.graph.program import LOADS, Instruction, Program, Value
 from hapdsl.lang.diagnostics import error
 from hapdsl.search.carry import AGAIN, MADE_AGAIN, RECOMPUTED
 from hapdsl.search.factors import Assignment
+from hapdsl.search.messages import PARAMS
 from hapdsl.search.nearby import Nearby
 from hapdsl.search.shares import Shares, proportional, shares_of
 from hapdsl.search.space import Space
-from hapdsl.search.structure import PARAMS, Structure
+from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import Placement
 
 

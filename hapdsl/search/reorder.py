@@ -137,7 +137,7 @@ class _Judge:
         return _count(write(replace(self.program, instructions=[line.instruction for line in lines])).body)
 
     def fits(self, lines: Sequence[Line]) -> bool:
-        """Does a device need more than it has, or, where it has too little anyway, more than before?"""
+        """Does no device need more than it has, or, where it has too little anyway, more than before?"""
         room = np.maximum(self.pricer.cluster.memories, self.peak)
         return bool((self.needs(lines) <= room).all())
 

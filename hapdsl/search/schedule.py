@@ -23,12 +23,12 @@ from hapdsl.cost.pricing import Line
 from hapdsl.graph.program import COLLECTIVES, Program
 from hapdsl.graph.training import Node
 from hapdsl.search.carry import RECOMPUTED
+from hapdsl.search.choices import Choice
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.cuts import cheapest_method
 from hapdsl.search.drawn import Message, Trace, Turn, Waiting
-from hapdsl.search.messages import BUCKET
-from hapdsl.search.offers import Offer, Step, provides
-from hapdsl.search.structure import Choice
+from hapdsl.search.messages import BUCKET, LOADED_ONLY
+from hapdsl.search.offers import Offer, Step, alone, provides
 from hapdsl.theory.placements import Placement, R
 
 
@@ -267,7 +267,7 @@ class _Run:
     def read(self, name: str, placement: Placement, node: Node) -> None:
         """See that a value is at hand: load it, make it again, or cut it from what is offered."""
         kind = self.training.tensors[name].kind
-        if kind in ("input", "state", "seed"):
+        if kind in LOADED_ONLY:
             for p in (*self.asked(name), R if placement.kind == "P" else placement):
                 self.load(name, p, node.section, node.repeat)
         elif name in self.choice.held and (name not in self.have or name in self.late):
@@ -297,7 +297,7 @@ class _Run:
     def made(self, name: str, placement: Placement, node: Node) -> None:
         if name in self.s.buckets.updated:
             old = next(n for n in node.inputs if self.training.updates.get(n) == name)
-            self.updated += self.waits(name, placement, (self.choice.held[old],))
+            self.updated += self.waits(name, placement, alone(self.choice.held[old]))
             return
         offer = self.choice.offered.get(name)
         if offer is None:
@@ -329,7 +329,8 @@ class _Run:
             ready = [w for w in rest if w.source in self.have.get(w.tensor, ())]
             group = [w for w in ready if (w.kind, w.method) == (ready[0].kind, ready[0].method)]
             self.convert(tuple(group), section, repeat)
-            rest = [w for w in rest if w not in group]
+            sent = set(group)
+            rest = [w for w in rest if w not in sent]
 
     def convert(self, group: tuple[Waiting, ...], section: str, repeat: Turn) -> None:
         message = self.drawn.message(group, section, repeat)

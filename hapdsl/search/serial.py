@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from hapdsl.graph.program import LOCAL, conversion
 from hapdsl.graph.training import TrainingGraph
+from hapdsl.search.messages import PARAMS
 from hapdsl.theory.placements import Placement
 
 Table = NDArray[np.float64]
-CONVERTED = ("param", "frozen", "buffer")  # loaded tensors that messages may be sent of
 SPARE = 0.01  # of a pass's seconds: calls that may be left out of it for a message to be apart
 
 
@@ -118,7 +118,7 @@ def _pass(training: TrainingGraph, calls: int, seconds: Sequence[float], above: 
     wanted: list[tuple[float, int, str, int, int]] = []
     for n, (name, tensor) in enumerate(training.tensors.items()):
         made = training.producer.get(name)
-        if made is None and tensor.kind not in CONVERTED:
+        if made is None and tensor.kind not in PARAMS:
             continue
         rest = calls if made is None else calls & ~(above[made] | 1 << made)
         options = [(rest, -1)] if made is not None else []

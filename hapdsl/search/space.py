@@ -13,7 +13,7 @@ in any placement for free; optimizer state is held as its update runs.
 
 The sum of all factors, under any prices of the devices that add up to one, is never above the synchronous cost of
 the scheduled program: a stage lasts as long as its slowest device, and collectives that may share a message are
-priced by their bytes alone, at the share of one device, with the latency of one message of each kind on top.
+priced by their bytes alone, at the share of one device, with the latency of one message of each kind on top, or each one's part of it.
 Cost: O(calls) look-ups and O(kinds of calls and tensors × rules × offers) work.
 """
 
@@ -31,27 +31,29 @@ from hapdsl.graph.program import Layout
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search import footprint
 from hapdsl.search.carry import MADE_AGAIN, NEVER
+from hapdsl.search.choices import Choice
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.drawn import instruction
 from hapdsl.search.eliminate import MAX_CELLS
 from hapdsl.search.inside import pricer_of
 from hapdsl.search.messages import SHARED
 from hapdsl.search.offers import Offer
+from hapdsl.search.removal import Order
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.serial import Pass, least_ways, passes
-from hapdsl.search.structure import Choice, Structure
+from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import P, Placement, R, S
 
 Table = NDArray[np.float64]
 FEW = 60  # calls; with fewer, A* closes more of the gap from prices of the devices alone
-WIDER = 4.0  # times as wide as without: how wide tables may become for what readers wait for
+WIDER = 4  # times as wide as without: how wide tables may become for what readers wait for
 Apart = tuple[bool, ...]  # for each pass, whether something counts in it
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A reader takes tensor `name` as each of its rules says (`taken`, at all of its operands), from where it is `given`: `scope` are the variables of both.
-    Those of one `kind` have the same price."""
+    """A reader takes tensor `name` as each of its rules says (`taken`, at all of its operands), from where it is `given`: `scope` are the
+    variables of both. Those of one `kind` have the same price."""
 
     scope: tuple[int, int]
     name: str
@@ -64,8 +66,8 @@ class Wait:
 class Space:
     """The choices of one training graph under given shares on one cluster (one mesh axis).
 
-    `graph` is the factor graph; `choice(assignment)` reads an assignment. Devices with equal speeds and shares
-    are one component of the prices; `groups[k]` lists the devices of component k. Under the overlapped objective
+    `graph` is the factor graph, with the order to eliminate it in; `choice(assignment)` reads an assignment. Devices with equal speeds
+    and shares are one component of the prices; `groups[k]` lists the devices of component k. Under the overlapped objective
     communication is one more component: a step takes at least as long as all collectives take together, and at least as long as any device
     computes and the part of these collectives (`lost`) for which it can't. For of x seconds in which a device computes beside a message of its own
     it does 1 - c seconds' work of the one and 1 - s of the other (its interference), of all others one second's work, and its messages follow one
@@ -102,6 +104,7 @@ class Space:
         self.rules, self.offers, self.holds = self.structure.rules, self.structure.offers, self.structure.holds
         self.rule_variable, self.offer_variable = self.structure.rule_variable, self.structure.offer_variable
         self.groups = self.alike()
+        self._seconds_about: tuple[float, ...] = ()
         self.passes = self._passes() if objective == "overlap" and serial else []
         compute, message = cluster.interferences[[g[0] for g in self.groups]].T
         lost = compute / np.maximum(1 - message, 1e-12)
@@ -150,14 +153,10 @@ class Space:
         sites = [(m.scope, (m.kind, self._apart(m.name))) for m in structure.moves]
         graph.spread(sites, self._move_table, self.objective == "overlap")
         for kind, flag in structure.flags.items():
-            buckets = structure.buckets
-            names = {"gradients": buckets.gradients, "params": buckets.params, "updated": buckets.updated}[
-                SHARED[kind][0]
-            ]
+            names = structure.buckets.groups[SHARED[kind][0]]
             apart = tuple(names <= p.behind for p in self.passes)
             self._communicate((flag,), self._seconds(np.array([0.0, self.conversions.split.floor(kind)]), apart))
-        if self.passes:
-            self._wait()
+        graph.order = (self._wait() if self.passes else None) or structure.order
         for scope, table in footprint.tables(self) if self.held else ():
             graph.priced_factor(scope, self._wide(table, self.held))
 
@@ -175,9 +174,8 @@ class Space:
         few = len(self.training.nodes) < FEW
         if few or structure.again is not NEVER or self.cluster.within is not None:
             return []
-        about: dict[
-            int, float
-        ] = {}  # by the first rule, the replicated one: that is the same for all shares and restrictions
+        # By the first rule, the replicated one: that is the same for all shares and restrictions.
+        about: dict[int, float] = {}
         for kind, node in zip(structure.node_kind, self.training.nodes, strict=True):
             if kind not in about:
                 about[kind] = float(self.pricer.price(instruction(node, node.rules[0])).seconds.mean())
@@ -186,8 +184,9 @@ class Space:
             structure.passes[self._seconds_about] = passes(self.training, self._seconds_about)
         return structure.passes[self._seconds_about]
 
-    def _wait(self) -> None:
-        """Add what readers wait for, as long as that leaves tables narrow. It ties variables that nothing else does, so it takes another order."""
+    def _wait(self) -> Order | None:
+        """Add what readers wait for, as long as that leaves tables narrow. It ties variables that nothing else does, so it takes another order,
+        which is returned; None where nothing was added."""
         structure, graph, waits = self.structure, self.graph, self._waits()
         order = structure.wider.get(self._seconds_about)
         if order is None:
@@ -198,7 +197,8 @@ class Space:
         most = min(WIDER * structure.order.peak, MAX_CELLS)
         if order.peak <= most and order.total <= WIDER * structure.order.total:
             graph.spread([(w.scope, w.kind) for w in waits], lambda n: self._wait_table(waits[n]), priced=True)
-            graph.order = order
+            return order
+        return None
 
     def _compute_table(self, k: int) -> Table:
         taking = self._taking(k)
@@ -243,7 +243,7 @@ class Space:
                     first, given = self.offer_variable[name], tuple(h for h, _ in self.holds[name])
                 else:
                     k, j = structure.maker(name)
-                    first, given = self.rule_variable[k], tuple(r.outputs[j] for r in self.rules[k])
+                    first, given = self.rule_variable[k], structure.given(k, j)
                 kind = structure.number(("waits", structure.tensor_kind[name], given, taken, apart))
                 found.append(Wait((first, self.rule_variable[reader]), name, kind, given, taken, apart))
         return found

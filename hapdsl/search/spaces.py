@@ -13,6 +13,7 @@ from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.compute import compute_dtype
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.astar import Limits, best_first
+from hapdsl.search.choices import Choice
 from hapdsl.search.climb import Hope
 from hapdsl.search.clock import Clock
 from hapdsl.search.drawn import Drawn
@@ -26,13 +27,11 @@ from hapdsl.search.restriction import Restriction
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of, shares_of
 from hapdsl.search.space import Space
-from hapdsl.search.structure import Choice, Structure
+from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import R
 
-PRICES, NEAR_PRICE = (
-    11,
-    0.01,
-)  # of memory: so many are tried at most, until those that fit and those that don't are so near
+# Prices of memory: so many are tried at most, until those under which a program fits and the others are so near.
+PRICES, NEAR_PRICE = 11, 0.01
 RAISE = 1.3  # from one price to the next until some fit and some don't, squared from time to time
 Key = tuple[tuple[object, ...], tuple[str, ...], bool, str]  # shares, messages, memory, objective
 # Bytes of solved tables that are kept for the spaces that were looked at last; others are made anew when they are needed.
@@ -67,8 +66,7 @@ class Solved:
     def tables(self) -> Elimination | None:
         """The space solved at the best prices; None where it was too wide for tables."""
         if self.by_tables and self.pricing.elimination is None:
-            again = eliminate(self.space.graph, self.pricing.prices, order=self.space.structure.order)
-            self.pricing = replace(self.pricing, elimination=again)
+            self.pricing = replace(self.pricing, elimination=eliminate(self.space.graph, self.pricing.prices))
         return self.pricing.elimination
 
     @cached_property
@@ -108,11 +106,12 @@ class Spaces:
 
     @cached_property
     def heavy(self) -> tuple[str, ...]:
-        """Kinds of shared message whose latency is a part of the step that matters to the choice of programs."""
+        """Kinds of shared message whose latency is a part of the step that matters to the choice of programs: the rounds' flags."""
         return self._messages(WEIGHS)
 
     @cached_property
     def audible(self) -> tuple[str, ...]:
+        """Those whose latency matters to a proof, where a fiftieth of that is still worth having, and tables may be wider."""
         return self._messages(WEIGHS / 50, cells=PROOF_CELLS)
 
     @cached_property
@@ -161,15 +160,14 @@ class Spaces:
 
     @cached_property
     def whole(self) -> Choice | None:
-        """Every device does everything, and nothing is sent; None where a restriction is at work, or an operator has no such rule.
+        """Every device does everything, and nothing is sent; None where a restriction is at work.
 
         Where messages are slow this is hard to beat, and many changes away from the programs that prices lead to.
         """
-        found = [next((r for r in n.rules if {*r.inputs, *r.outputs} == {R}), None) for n in self.training.nodes]
-        rules = tuple(r for r in found if r is not None)
-        if self.restriction is not None or len(rules) < len(found):
+        if self.restriction is not None:
             return None
         structure = self.structure(self.heavy)
+        rules = tuple(node.rules[0] for node in self.training.nodes)  # the replicated one of each
         return Choice(
             rules, dict.fromkeys((*structure.offers, *structure.holds), (R,)), dict.fromkeys(structure.holds, R)
         )
@@ -214,9 +212,7 @@ class Spaces:
             self.make_room()
             by_tables = True
             try:
-                pricing = cutting_planes(
-                    space.graph, groups, ceilings, elimination_order=structure.order, cancelled=late, cutoff=cutoff
-                )
+                pricing = cutting_planes(space.graph, groups, ceilings, cancelled=late, cutoff=cutoff)
             except TooWide:
                 by_tables = False
                 left = self.clock.left()
@@ -310,7 +306,7 @@ class Spaces:
                     break
                 prices = pricing.prices.copy()
                 prices[held] = weights * price
-                pair = self.pair(solved, eliminate(graded.graph, prices, order=space.structure.order).best())
+                pair = self.pair(solved, eliminate(graded.graph, prices).best())
                 if self.pairs.fits(pair):
                     found.append(pair)
                     high = price
@@ -341,8 +337,7 @@ class Spaces:
 
         def price(assignment: tuple[int, ...]) -> float:
             nonlocal least
-            # Paying for a message that nothing needs is allowed by the tables, but it is another leaf's program once more.
-            if structure.flags and structure.assignment(structure.choice(assignment)) != assignment:
+            if structure.spare(assignment):
                 return np.inf
             pair = self.pair(solved, assignment)
             if pair.seconds < least:
@@ -362,7 +357,7 @@ class Spaces:
 
 
 def floor(training: TrainingGraph, cluster: Cluster) -> float:
-    """Seconds of the model's work at the peak speed of all devices together: what a step takes at the very least.
+    """Seconds of a step's work at the peak speed of all devices together: what it takes at the very least.
 
     Compute that is cut is done once, and compute that isn't by every device; no operator is priced below its FLOPs.
     """
@@ -372,5 +367,5 @@ def floor(training: TrainingGraph, cluster: Cluster) -> float:
         dtype = compute_dtype(node)
         if dtype not in speeds:
             speeds[dtype] = float(cluster.speeds(dtype).sum())
-        total += float(np.max(node.instance.flops({}))) / speeds[dtype]
+        total += training.times(node.section) * float(np.max(node.instance.flops({}))) / speeds[dtype]
     return total

@@ -1,25 +1,25 @@
 """What the choices of a program are, whatever the shares: variables, their values, and what excludes what.
 
-One Structure serves all shares and clusters of a search. Calls and tensors that are alike (the same operator over shapes, classes
-and readers that are the same, as in each layer of a transformer) share a kind, and every table is made once per kind.
+One Structure serves all shares and clusters of a search. Calls and tensors that are alike (the same operator over the same shapes and
+classes, of tensors that travel alike, as in each layer of a transformer) share a kind, and every table is made once per kind.
 Cost: O(calls) look-ups and O(kinds × rules × offers) work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import cached_property, partial
 
 import numpy as np
 
 from hapdsl.cost.numbers import Numbers
 from hapdsl.graph.training import Node, TrainingGraph
-from hapdsl.search.carry import AGAIN, KEPT, MADE_AGAIN, NEVER, RECOMPUTED, again, is_late
+from hapdsl.search.carry import AGAIN, KEPT, NEVER, RECOMPUTED, again, is_late
+from hapdsl.search.choices import Choice, cheapest_assignment, choice_of
 from hapdsl.search.drawn import Drawn
-from hapdsl.search.factors import FactorGraph
+from hapdsl.search.factors import Assignment, FactorGraph
 from hapdsl.search.flags import Need, needs, unless_sent
-from hapdsl.search.messages import Buckets
+from hapdsl.search.messages import LOADED_ONLY, PARAMS, Buckets
 from hapdsl.search.moves import Gives, Move, moves
 from hapdsl.search.offers import Offer, feasible, offers, provides
 from hapdsl.search.possible import possible
@@ -30,26 +30,6 @@ from hapdsl.theory.placements import Placement, R, S
 from hapdsl.theory.rules import Rule
 
 Held = tuple[Placement, Offer]
-LOADED_ONLY = ("input", "state", "seed")
-PARAMS = ("param", "frozen", "buffer")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One value per variable, spelled out: what the scheduler turns into a program.
-
-    `rules[k]` is the rule of call k, `offered[t]` the set a tensor is offered as, `held[p]` a parameter's placement. `carry[t]` says how
-    the backward pass comes by a tensor that isn't kept for it: "again" (from the placement it was made or is held in) or "recomputed".
-    """
-
-    rules: tuple[Rule, ...]
-    offered: Mapping[str, Offer]
-    held: Mapping[str, Placement]
-    carry: Mapping[str, str] = field(default_factory=dict)
-
-    def key(self) -> tuple[object, ...]:
-        """Equal for equal choices of one graph."""
-        return (self.rules, tuple(self.held.items()), tuple(self.offered.items()), tuple(self.carry.items()))
 
 
 class Structure:
@@ -60,8 +40,8 @@ class Structure:
     `gives` says where prices of collectives belong. `messages` are the shared messages (of SHARED) whose latency is to
     count by a flag; each doubles tables, and one that weighs nothing is better left out, which only lowers the bound.
     With `carry`, each tensor that is there before the backward pass and may be read in it also says how it gets there: `carries[t]` has a
-    word of CARRY per value ("" where it isn't needed any more), `twice[k]` whether call k runs a second time. That makes tables larger
-    and never a step shorter, so it is for where memory is short.
+    word of `hapdsl.search.carry` per value ("" where it isn't needed any more), `twice[k]` says of each value whether call k runs a second
+    time. That makes tables larger and never a step shorter, so it is for where memory is short.
     `impossible` names the calls and tensors for which the restriction leaves nothing: then nothing is allowed at all.
     `like` is another structure of the same graph, whose kinds, tables and (where it has the same variables) order are used again.
     `drawn` has lines of the same graph that were made already; they are a large part of what a search holds.
@@ -151,9 +131,12 @@ class Structure:
         """The number of a kind: equal keys have one, in all structures that are `like` each other."""
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def begins(self, name: str) -> str:
-        """The section in which a tensor is made, or first read where it is loaded: it is converted there, in each of its turns."""
+    def converted_in(self, name: str) -> str:
+        """The section in which a tensor is converted, in each of its turns: where it is made, or first read if it is loaded. What replaces a
+        parameter waits for the end of the step."""
         training = self.training
+        if name in self.buckets.updated:
+            return "update"
         k = training.producer.get(name, next(iter(training.readers[name]), None))
         return "forward" if k is None else training.nodes[k].section
 
@@ -167,7 +150,7 @@ class Structure:
             tensor.classes,
             tensor.kind,
             self.buckets.group(name),
-            self.training.times(self.begins(name)),
+            self.training.times(self.converted_in(name)),
             own,
         )
 
@@ -186,12 +169,13 @@ class Structure:
             every = self._rules_of.get(key)
             if every is None:
                 every = self._rules_of[key] = tuple(r for r in node.rules if possible(self.training, node, r))
-            rules = tuple(r for r in every if self.restriction.allow(node, r))
-            times = (False, True) if node.outputs[0] in self.again.calls else (False,)
-            self.rules.append((rules or every[:1]) * len(times))
-            self.twice.append(tuple(t for t in times for _ in self.rules[-1][:: len(times)]))
+            allowed = tuple(r for r in every if self.restriction.allow(node, r))
+            rules = allowed or every[:1]
+            times = (False, True) if allowed and node.outputs[0] in self.again.calls else (False,)
+            self.rules.append(rules * len(times))
+            self.twice.append(tuple(t for t in times for _ in rules))
             self.node_kind.append(self.number((key, self.rules[-1], len(times))))
-            self.rule_variable.append(self._variable("rule", node.outputs[0], len(rules) * len(times)))
+            self.rule_variable.append(self._variable("rule", node.outputs[0], len(allowed) * len(times)))
 
     def _variable(self, what: str, name: str, size: int) -> int:
         """A variable; one that has no value left gets one that is forbidden."""
@@ -215,7 +199,7 @@ class Structure:
             if tensor.kind in PARAMS:
                 held = (p for p in (R, *map(S, training.shardable(name))) if self.restriction.allow_held(name, p))
                 pairs = tuple((h, o) for h in held for o in found if feasible(h, o) and wish.granted(h, o))
-                words = self._words(name, recomputed=False)
+                words = self._words(name, recomputed=False) if pairs else (KEPT,)
                 self.holds[name] = (pairs or ((R, (R,)),)) * len(words)
                 self.offer_variable[name] = self._variable("held", name, len(pairs) * len(words))
             else:
@@ -258,39 +242,38 @@ class Structure:
 
     def _exclusions(self) -> None:
         """A rule reads only what is offered; and where prices of what it gives will stand."""
-        training = self.training
-        for k, node in enumerate(training.nodes):
-            variable = self.rule_variable[k]
+        for k, node in enumerate(self.training.nodes):
             for name in dict.fromkeys(node.inputs):
                 if name in self.offer_variable:
-                    offered = self.offers.get(name) or tuple(o for _, o in self.holds[name])
-                    places = self.places(k, name)
-                    words = self.carries.get(name, ())
-                    key = ("reads", self.node_kind[k], places, offered, words)  # one kind of call is of one section
-                    make = partial(self._reads, k, places, offered, words, is_late(training, node, name))
-                    table = self.table(key, make)
-                    self.base.factor((variable, self.offer_variable[name]), table)
+                    self._read(k, name)
             for j, name in enumerate(node.outputs):
                 if name in self.offers:
-                    words = self.carries.get(name, ())
-                    kind = self.number(
-                        ("gives", self.node_kind[k], j, self.offers[name], words, self.tensor_kind[name])
-                    )
-                    given = tuple(r.outputs[j] for r in self.rules[k])
-                    self.gives.append(Gives((variable, self.offer_variable[name]), name, kind, given))
-                    if name in self.again.calls:
-                        table = self.table(("twice", kind), partial(self._runs_twice, k, words))
-                        self.base.factor(self.gives[-1].scope, table)
-                    if self.wish(name) is not NOTHING:
-                        self._grant(self.gives[-1].scope, name, given, self.offers[name])
+                    self._give(k, j, name)
         for name, pairs in self.holds.items():
             new = self.training.updates.get(name)
             if new is not None and self.wish(new) is not NOTHING:
                 k, j = self.maker(new)
-                given = tuple(r.outputs[j] for r in self.rules[k])
-                self._grant(
-                    (self.rule_variable[k], self.offer_variable[name]), new, given, tuple((h,) for h, _ in pairs)
-                )
+                held = tuple((h,) for h, _ in pairs)
+                self._grant((self.rule_variable[k], self.offer_variable[name]), new, self.given(k, j), held)
+
+    def _read(self, k: int, name: str) -> None:
+        offered = self.offers.get(name) or tuple(o for _, o in self.holds[name])
+        places, words = self.places(k, name), self.carries.get(name, ())
+        late = is_late(self.training, self.training.nodes[k], name)
+        # Without `late`: calls of one kind are of one section.
+        key = ("reads", self.node_kind[k], places, offered, words)
+        table = self.table(key, partial(self._reads, k, places, offered, words, late))
+        self.base.factor((self.rule_variable[k], self.offer_variable[name]), table)
+
+    def _give(self, k: int, j: int, name: str) -> None:
+        offered, words, given = self.offers[name], self.carries.get(name, ()), self.given(k, j)
+        scope = (self.rule_variable[k], self.offer_variable[name])
+        kind = self.number(("gives", self.node_kind[k], j, offered, words, self.tensor_kind[name]))
+        self.gives.append(Gives(scope, name, kind, given))
+        if name in self.again.calls:
+            self.base.factor(scope, self.table(("twice", kind), partial(self._runs_twice, k, words)))
+        if self.wish(name) is not NOTHING:
+            self._grant(scope, name, given, offered)
 
     def _grant(
         self, scope: tuple[int, int], name: str, given: tuple[Placement, ...], offered: tuple[Offer, ...]
@@ -302,6 +285,10 @@ class Structure:
         """The call that makes a tensor, and which of its outputs it is."""
         k = self.training.producer[name]
         return k, self.training.nodes[k].outputs.index(name)
+
+    def given(self, k: int, j: int) -> tuple[Placement, ...]:
+        """What call k gives its j-th output in, under each of its rules."""
+        return tuple(r.outputs[j] for r in self.rules[k])
 
     def _reads(
         self, k: int, places: tuple[int, ...], offered: tuple[Offer, ...], words: tuple[str, ...], late: bool
@@ -323,7 +310,7 @@ class Structure:
     def _messages(self) -> None:
         """One flag per shared message: whoever can't do without such a message needs the flag, whose price is its latency.
 
-        Without flags, the latency of grouped collectives would be missing from the bound altogether.
+        Of a message without a flag each operand pays a part of the latency (`hapdsl.search.messages.Parts`), small ones next to nothing.
         """
         self.flags: dict[str, int] = {}
         self.needs: dict[str, list[Need]] = {}
@@ -336,51 +323,16 @@ class Structure:
                 masked = self.table(key, partial(unless_sent, table))
                 self.base.factor((*scope, self.flags[kind]), masked)
 
-    # -- reading an assignment ----------------------------------------------------------
+    # -- assignments -------------------------------------------------------------------
 
-    def choice(self, assignment: tuple[int, ...]) -> Choice:
+    def choice(self, assignment: Assignment) -> Choice:
         """The choices that an assignment stands for."""
-        rules = tuple(rules[assignment[v]] for rules, v in zip(self.rules, self.rule_variable, strict=True))
-        offered = {n: os[assignment[self.offer_variable[n]]] for n, os in self.offers.items()}
-        held = {}
-        for name, pairs in self.holds.items():
-            held[name], offered[name] = pairs[assignment[self.offer_variable[name]]]
-        carry = {
-            n: w for n, words in self.carries.items() if (w := words[assignment[self.offer_variable[n]]]) in MADE_AGAIN
-        }
-        return Choice(rules, offered, held, carry)
+        return choice_of(self, assignment)
 
-    def assignment(self, choice: Choice) -> tuple[int, ...]:
+    def assignment(self, choice: Choice) -> Assignment:
         """The cheapest assignment that stands for some choices. Raises ValueError where they lie outside this space."""
-        found = [0] * len(self.base.sizes)
-        for k, (rules, v, rule) in enumerate(zip(self.rules, self.rule_variable, choice.rules, strict=True)):
-            twice = choice.carry.get(self.training.nodes[k].outputs[0]) == RECOMPUTED
-            found[v] = _first((r == rule and t == twice) for r, t in zip(rules, self.twice[k], strict=True))
-        needed = self._needed_later(choice)
-        for name, options in (*self.offers.items(), *self.holds.items()):
-            value: object = choice.offered[name] if name in self.offers else (choice.held[name], choice.offered[name])
-            word = choice.carry.get(name, KEPT if needed.get(name, True) else "")
-            words = self.carries.get(name, (KEPT,) * len(options))
-            found[self.offer_variable[name]] = _first(
-                (o == value and w == word) for o, w in zip(options, words, strict=True)
-            )
-        for kind, flag in self.flags.items():
-            found[flag] = int(any(table[tuple(found[v] for v in scope)] for scope, table in self.needs[kind]))
-        return tuple(found)
+        return cheapest_assignment(self, choice)
 
-    def _needed_later(self, choice: Choice) -> dict[str, bool]:
-        """For each tensor that may be needed in the backward pass, whether it is."""
-        found = dict(self.again.needed)
-        for name, how in choice.carry.items():
-            if how == RECOMPUTED:
-                found.update(
-                    dict.fromkeys(
-                        (n for n in self.training.nodes[self.training.producer[name]].inputs if n in found), True
-                    )
-                )
-        return found
-
-
-def _first(matches: Iterable[bool]) -> int:
-    """The place of the first True. Raises ValueError where there is none."""
-    return list(matches).index(True)
+    def spare(self, assignment: Assignment) -> bool:
+        """Does it pay for a message that nothing needs? Tables allow that, but it is another assignment's program once more."""
+        return bool(self.flags) and self.assignment(self.choice(assignment)) != assignment

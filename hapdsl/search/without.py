@@ -44,7 +44,7 @@ def do_without(spaces: Spaces, pair: Pair) -> None:
         for at, needed in where[dearest]:
             graph.factor(at, np.where(needed, np.inf, 0.0))
         try:
-            left = eliminate(graph, prices, order=space.structure.order)
+            left = eliminate(graph, prices)
         except TooWide:
             return
         if left.bound >= best:  # also where nothing is left

@@ -10,11 +10,7 @@ from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.alternatives import Alternatives
 from hapdsl.search.planner import plan
-from hapdsl.search.questions import (
-    Option,
-    Question,
-    questions,
-)
+from hapdsl.search.questions import Option, Question, questions
 
 from .small import CLUSTERS, MODELS, cluster, training
 

@@ -17,11 +17,15 @@ from hapdsl.search.eliminate import eliminate
 from hapdsl.search.messages import BUCKET, MANY, SHARED, Parts, Split, _below
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
+from hapdsl.search.restriction import Restriction
 from hapdsl.search.schedule import Scheduler
-from hapdsl.search.shares import Shares, layout_of
+from hapdsl.search.shares import Shares, layout_of, proportional
 from hapdsl.search.space import Space
+from hapdsl.search.spaces import floor
 from hapdsl.search.structure import Structure
+from hapdsl.theory.placements import R, S
 
+from .examples import clusters, example
 from .small import CLUSTERS, MODELS, Tried, cluster, cuts, everything, training
 
 TWO_DTYPES = """
@@ -90,6 +94,74 @@ def test_no_cut_is_below_the_bound_for_all_cuts(model: str, machines: str) -> No
     assert bound <= min(cheapest(Tried(graph, made, s)) for s in tried) * (1 + 1e-9)
 
 
+UNEVEN = """
+cluster uneven {
+    device one { compute = 1 GFLOP/s, memory = 1 GiB, bandwidth = 100 GB/s }
+    node host = 2 * one over { bandwidth = 1 MB/s, latency = 1 us }
+    measured all_gather_grouped      { 10 B = 900 us, 10 KB = 1 ms }
+    measured all_gather_grouped at 2 { 10 B = 90 us,  10 KB = 100 us }
+    measured reduce_scatter_grouped      { 10 B = 900 us, 10 KB = 1 ms }
+    measured reduce_scatter_grouped at 2 { 10 B = 90 us,  10 KB = 100 us }
+    measured all_reduce { 10 B = 900 us, 10 KB = 1 ms }
+    measured all_to_all { 10 B = 900 us, 10 KB = 1 ms }
+}
+"""
+
+
+def test_no_cut_is_below_it_where_messages_of_uneven_shares_are_quicker() -> None:
+    """As `grouped` ones may be where one device has most of a tensor; here of the product, which is cut, and gathered for the sum."""
+    graph, made = training(MODELS["one product"]), cluster(UNEVEN)
+    gathered = Restriction(
+        lambda node, rule: {"y": rule.outputs[0] == S(0), "loss": rule.inputs[0] == R}.get(node.outputs[0], True)
+    )
+    every = cuts(graph, made)
+    bound = bound_any_shares(graph, layout_of(every["even"], 2), made, Structure(graph, gathered, ()))
+    least = min(cheapest(Tried(graph, made, s, restriction=gathered)) for s in every.values())
+    assert bound is not None and 0 < bound <= least * (1 + 1e-9)
+
+
+BUFFER_IN_TURNS = """
+model kept(batch = 8, d = 4096, turns = 4) {
+    input x : f32[batch, d]
+    param w : f32[d]
+    buffer b : f32[d]
+    microbatch turns {
+        b.new = gelu(b)
+        y = mul(x, w)
+        loss = sum(y, [0, 1])
+    }
+    train loss with sgd(lr = 0.1)
+}
+"""
+
+
+def test_a_buffer_made_in_turns_is_sent_once() -> None:
+    """At the end of the step, however often it is computed: no program is below its bound, the search beyond any gap included (HAP690)."""
+    graph, made = training(BUFFER_IN_TURNS), cluster(CLUSTERS["pair"])
+    sent = Restriction(
+        lambda node, rule: "b.new" not in node.outputs or rule.outputs[0] == S(0),
+        lambda name, placement: name != "b" or placement == R,
+    )
+    tried = Tried(graph, made, cuts(graph, made)["even"], restriction=sent)
+    for a in itertools.islice(everything(tried.space.graph, np.random.default_rng(0)), 40):
+        bound = tried.space.graph.plain(a) + tried.space.graph.component_sums(a).max()
+        assert bound <= tried.seconds(a) * (1 + 1e-9)
+    found = plan(graph, made, gap=-1.0, baselines=False)
+    assert found.bound_s <= found.cost_s
+
+
+def test_a_batch_in_turns_is_worked_through_in_all_of_them() -> None:
+    """What all shares are bounded by, and what no step is shorter than, counts what is cut in each turn: as much as of the batch at once."""
+    turned, made = example("accumulate"), clusters()["shared_memory"]
+    whole = turned.undivided
+    assert (turned.turns, whole.turns) == (2, 1)
+    assert floor(turned, made) == pytest.approx(floor(whole, made), rel=0.05)
+    even = layout_of(proportional(turned, np.ones(len(made))), len(made))
+    in_turns, at_once = (bound_any_shares(g, even, made, Structure(g, None, ())) for g in (turned, whole))
+    assert in_turns is not None and at_once is not None and in_turns > 0.95 * at_once
+    assert in_turns <= plan(turned, made, baselines=False).cost_s
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_a_message_costs_at_least_its_floor_and_its_bytes(seed: int) -> None:
     """Curves of any shape: also those that are steep at first, flat in between, or zero below their first point."""
@@ -133,18 +205,22 @@ def test_no_method_undercuts_a_message_s_floor_and_its_bytes(machines: str, know
 
 
 def test_flags_are_worth_a_latency_each() -> None:
-    """Of each assignment, the dearest of its bounds with all flags is never below that without, and more for some."""
+    """Choices stand for an assignment with those flags up that they need; each other one costs a latency more than that."""
     graph, made = training(MODELS["one product"]), cluster(CLUSTERS["latency"])
     tried = Tried(graph, made, cuts(graph, made)["even"])
-    flags = set(tried.space.structure.flags.values())
-    assert flags and set(tried.space.structure.flags) <= set(SHARED)
-    costs = [tried.space.graph.plain(a) for a in itertools.islice(everything(tried.space.graph), 200)]
-    assert max(costs) > 0
+    structure, floor = tried.space.structure, tried.space.conversions.split.floor
+    assert structure.flags and set(structure.flags) <= set(SHARED)
+    seen = set()
     for a in itertools.islice(everything(tried.space.graph), 200):
         choice = tried.space.choice(a)
-        back = tried.space.structure.assignment(choice)
+        back = structure.assignment(choice)
         assert tried.space.choice(back) == choice
-        assert tried.space.graph.plain(back) <= tried.space.graph.plain(a)
+        spare = [kind for kind, v in structure.flags.items() if a[v] != back[v]]
+        assert all(a[structure.flags[kind]] for kind in spare) and structure.spare(a) == bool(spare)
+        more = sum(floor(kind) for kind in spare)
+        assert tried.space.graph.plain(a) == pytest.approx(tried.space.graph.plain(back) + more, rel=1e-12)
+        seen.add(len(spare))
+    assert {0, 1, 2} <= seen
 
 
 @pytest.mark.parametrize("machines", ["pair", "three"])

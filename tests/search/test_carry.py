@@ -10,8 +10,10 @@ import torch
 
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.carry import AGAIN, RECOMPUTED
+from hapdsl.search.eliminate import eliminate
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
+from hapdsl.search.restriction import Restriction
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import layout_of
 from hapdsl.search.space import Space
@@ -66,6 +68,16 @@ def test_every_way_is_priced_proven_and_run(machines: str, cut: str, seed: int) 
     assert ways == {AGAIN, RECOMPUTED}
 
 
+@pytest.mark.parametrize("name", ["h", "a", "w1"])
+@pytest.mark.parametrize("carry", [False, True])
+def test_what_nothing_is_left_for_is_named(name: str, carry: bool) -> None:
+    """A call that might run twice, or a parameter that might be gathered twice, among them."""
+    nothing = Restriction(lambda node, rule: name not in node.outputs, lambda param, placement: param != name)
+    structure = Structure(training(CHAIN), nothing, (), carry=carry)
+    assert structure.impossible == [name]
+    assert not eliminate(structure.base).feasible
+
+
 def tight(part: float, roomy: Plan, batch: int) -> Plan:
     """The same model where a device has only a part of the memory that its fastest plan takes."""
     memory = int(part * float(roomy.cost.memory_bytes.max()))
@@ -93,7 +105,7 @@ def test_activations_that_do_not_fit_are_recomputed() -> None:
             i for i in checked.program.instructions if i.node is not None and i.node.section == "forward" != i.section
         ]
         assert again, "nothing is recomputed"
-        assert roomy.cost_s <= before or found.cost_s >= before
+        assert found.cost_s >= before
         assert roomy.bound_s <= found.cost_s <= 1.5 * roomy.cost_s
         before = found.cost_s
 

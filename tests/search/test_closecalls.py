@@ -9,9 +9,7 @@ from hapdsl.cost.evaluate import evaluate
 from hapdsl.search.alternatives import Alternatives
 from hapdsl.search.closecalls import close_calls
 from hapdsl.search.planner import plan
-from hapdsl.search.questions import (
-    HELD,
-)
+from hapdsl.search.questions import HELD
 from tests.search.asked import DEEP, RELATIVE, planned
 
 from .small import CLUSTERS, MODELS, cluster, text_of, training

@@ -19,6 +19,7 @@ from hapdsl.search.complete import decisions, restrict
 from hapdsl.search.completer import Completer
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
+from tests.texts import program_in
 
 from .small import CLUSTERS, MODELS, cluster, reread, training
 
@@ -76,3 +77,17 @@ def test_an_answer_from_the_tables_is_that_of_the_whole_search(model: str, machi
             v.placement[0] for i in quick.program.instructions for v in i.outputs if v.tensor == pinned.tensor
         }
     assert answered
+
+
+def test_a_line_that_can_not_stand_where_memory_is_short() -> None:
+    """There a call may also run twice; that no rule is left for it is said all the same."""
+    graph, roomy = training(MODELS["two products"]), CLUSTERS["pair"]
+    program = plan(graph, cluster(roomy), baselines=False).program
+    need = int(evaluate(program, cluster(roomy)).memory_bytes.max())
+    known = Completer(Alternatives(program, cluster(roomy.replace("1 GiB", f"{need} B"))))
+    assert known.plan.structure.carries
+    tree = program_in("program sketch for two {\n    h@P = matmul(x@R, w1@P)\n    ...\n}\n")
+    decided = decisions(tree, verify(tree, graph, 2))
+    with pytest.raises(HapError, match="the search has no program with 'h' as this line makes it") as stop:
+        known.complete(decided)
+    assert stop.value.diagnostics[0].code == "HAP605"

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from hapdsl.search import milp
 from hapdsl.search.eliminate import TooWide, eliminate
 from hapdsl.search.factors import FactorGraph
 from hapdsl.search.milp import by_milp, solve_milp
@@ -109,9 +110,20 @@ def test_serves_cutting_planes(random_graph) -> None:
     assert compared > 8
 
 
-def test_refuses_what_does_not_fit() -> None:
+def test_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooWide):
         solve_milp(dense(5, 4), max_entries=10)
+    graph = dense(5, 4)
+    graph.priced_factor((0, 1), np.random.default_rng(0).random((2, 4, 4)))
+
+    def refuse(*_: object) -> None:
+        raise TooWide(10**9, 10**400)
+
+    monkeypatch.setattr(milp, "solve_milp", refuse)
+    bound, assignment = by_milp(graph)(np.array([0.5, 0.5]))
+    assert assignment is None and 0 < bound <= eliminate(graph, [0.5, 0.5]).bound
+    graph.factor((2,), np.full(4, np.inf))
+    assert by_milp(graph)(np.array([0.5, 0.5])) == (math.inf, None)
     empty = FactorGraph()
     empty.factor((), 2.5)
     assert solve_milp(empty).cost == eliminate(empty).bound == 2.5

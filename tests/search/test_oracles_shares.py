@@ -71,7 +71,7 @@ def ratio(graph: TrainingGraph, made: Cluster, classes: tuple[str, ...], steps: 
         points += 1
         shares = {**others, **{c: np.array(s) for c, s in zip(classes, way, strict=True)}}
         space = Space(graph, layout_of(shares, len(made)), made, None, "sync", structure)
-        pricing = cutting_planes(space.graph, elimination_order=structure.order, iterations=2, cutoff=best)
+        pricing = cutting_planes(space.graph, iterations=2, cutoff=best)
         if pricing.bound < best and pricing.elimination is not None:
             scheduler = Scheduler(space.conversions)
             found = best_first(

@@ -14,6 +14,8 @@ from hapdsl.graph.build import build, operators
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.load import load
+from hapdsl.search import milp
+from hapdsl.search import prices as prices_module
 from hapdsl.search import spaces as spaces_module
 from hapdsl.search.baselines import baselines, data_parallel
 from hapdsl.search.eliminate import TooWide
@@ -149,6 +151,19 @@ def test_no_time_for_graphs_that_are_too_wide(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(HapError) as caught:
         plan(graph, made, time_limit=0.0, baselines=False, restriction=data_parallel(graph, False))
     assert "in the time there was" in caught.value.diagnostics[0].message
+
+
+def test_graphs_that_are_too_wide_for_tables_and_too_large_for_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither elimination nor HiGHS is asked: all devices do everything, above a bound of next to nothing."""
+    graph, made = example("mlp"), machines("digits")
+
+    def refuse(*args: object, **options: object) -> object:
+        raise TooWide(10**9, 10**10)
+
+    monkeypatch.setattr(prices_module, "eliminate", refuse)
+    monkeypatch.setattr(milp, "solve_milp", refuse)
+    found = plan(graph, made, baselines=False)
+    assert accepted(found, graph, made) and 0 <= found.bound_s <= found.cost_s
 
 
 def test_progress_is_told_in_descending_costs() -> None:

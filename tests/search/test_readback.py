@@ -12,13 +12,7 @@ from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.alternatives import Alternatives
 from hapdsl.search.eliminate import eliminate
 from hapdsl.search.planner import plan
-from hapdsl.search.questions import (
-    CALL,
-    CARRIED,
-    CARRIES,
-    HELD,
-    OFFERED,
-)
+from hapdsl.search.questions import CALL, CARRIED, CARRIES, HELD, OFFERED
 from hapdsl.search.readback import makes_again
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import layout_of, proportional

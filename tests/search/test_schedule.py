@@ -14,6 +14,17 @@ from hapdsl.search.structure import Structure
 from .small import CLUSTERS, MODELS, cluster, cuts, everything, training
 
 
+def test_a_scheduler_remembers_each_way_once() -> None:
+    """However many choices are put into order: it grows with what there is to choose, not with how often."""
+    graph, machines = training(MODELS["bias"]), cluster(CLUSTERS["pair"])
+    space = Space(graph, layout_of(cuts(graph, machines)["even"], len(machines)), machines)
+    scheduler, rng = Scheduler(space.conversions), np.random.default_rng(0)
+    for _ in range(30):
+        scheduler.drafts(space.choice(next(everything(space.graph, rng))))
+    ways = [(name, source, offer) for (name, *_), (source, offer, _) in scheduler._waits.items()]
+    assert len(set(ways)) == len(ways) > 20
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_schedules_made_before_change_nothing(model: str) -> None:
     """Some choices under all shares, in turn: lines, methods and both costs are those of a scheduler by itself, and of the evaluator."""

@@ -23,9 +23,9 @@ from hapdsl.cluster import Cluster
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import COLLECTIVES, METHODS, Instruction, Layout, Value, conversion
 from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.search.choices import Choice
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.messages import SHARED
-from hapdsl.search.structure import Choice
 from hapdsl.theory.placements import Placement, R, S
 from hapdsl.theory.rules import Rule
 
