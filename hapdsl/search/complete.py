@@ -13,8 +13,11 @@ of several operands may be parted or joined with others, and `free` is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from hapdsl.check.layout import largest_remainder
 from hapdsl.check.lines import PlacedLine, unrolled
@@ -25,7 +28,9 @@ from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, Instruction
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
-from hapdsl.search.eliminate import eliminate
+from hapdsl.search.eliminate import TooWide, eliminate
+from hapdsl.search.messages import LOADED_ONLY, PARAMS
+from hapdsl.search.milp import by_milp
 from hapdsl.search.plan import Plan
 from hapdsl.search.plan import Report as Tell
 from hapdsl.search.planner import plan
@@ -33,11 +38,12 @@ from hapdsl.search.possible import possible
 from hapdsl.search.restriction import NOTHING, Restriction, Wish
 from hapdsl.search.shares import layout_of
 from hapdsl.search.space import Space
-from hapdsl.search.structure import LOADED_ONLY, PARAMS, Structure
+from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import Placement
 from hapdsl.theory.rules import Rule
 
 SCOPE = "what the sketch leaves open"
+MILP_SECONDS = 5.0  # of HiGHS per set of lines, where tables would be too wide
 Maybe = Placement | None
 
 
@@ -105,7 +111,8 @@ def complete(
             written=written(found),
         )
     except HapError as problem:
-        if problem.diagnostics[0].code == "HAP602" and found:
+        # Or time was up before anything was found.
+        if problem.diagnostics[0].code == "HAP602" and found and not _feasible(training, restriction, cluster):
             raise contradiction(training, found, cluster) from None
         raise
     made.program.cluster, made.program.model_args = tree.cluster or cluster.name, checked.program.model_args
@@ -137,27 +144,19 @@ def decisions(tree: nodes.Program, checked: Checked) -> list[Decision]:
             case nodes.Pin(name=name, placement=placement) as pin:
                 value = nodes.Value(name, placement, span=pin.span)
                 pattern = pattern_of(value, placed.turn, training, checked.program.layout)
-                found.append(_value(training, pattern, pin.span))
+                if pattern.placement[0] is not None:  # `?` decides nothing
+                    found.append(_value(training, pattern.tensor, pattern.placement[0], pin.span))
             case nodes.Line() as line:
                 found += _line(line, placed, checked)
     return found
 
 
-def _value(training: TrainingGraph, pattern: Pattern, span: nodes.Span) -> Decision:
-    kind = "held" if training.tensors[pattern.tensor].kind == "state" else "value"
-    if (
-        training.tensors[pattern.tensor].kind in LOADED_ONLY
-        and pattern.placement[0] is not None
-        and pattern.placement[0].kind == "P"
-    ):
-        raise error(
-            "HAP605",
-            f"'{pattern.tensor}' is loaded, and nothing is loaded as partial sums",
-            span,
-            "pin it at R or a shard",
-            1,
-        )
-    return Decision(span, kind, pattern.tensor, target=pattern.placement[0])
+def _value(training: TrainingGraph, tensor: str, target: Placement, span: nodes.Span) -> Decision:
+    kind = training.tensors[tensor].kind
+    if kind in LOADED_ONLY and target.kind == "P":
+        what = f"'{tensor}' is loaded, and nothing is loaded as partial sums"
+        raise error("HAP605", what, span, "pin it at R or a shard", 1)
+    return Decision(span, "held" if kind == "state" else "value", tensor, target=target)
 
 
 def _line(line: nodes.Line, placed: PlacedLine, checked: Checked) -> list[Decision]:
@@ -196,7 +195,7 @@ def _load(training: TrainingGraph, pattern: Pattern, span: nodes.Span) -> Decisi
 def _conversion(
     training: TrainingGraph, line: nodes.Line, tensor: str, source: Maybe, target: Maybe, method: str | None
 ) -> Decision:
-    if training.tensors[tensor].kind in ("input", "state", "seed"):
+    if training.tensors[tensor].kind in LOADED_ONLY:
         raise error("HAP605", f"'{tensor}' is loaded in any placement: the search converts it nowhere", line.span, "load it as it is read", 1)  # fmt: skip
     before, after = _SIDES[line.function]
     source, target = source or _side(training, line, tensor, before), target or _side(training, line, tensor, after)
@@ -285,26 +284,28 @@ def _feasible(training: TrainingGraph, restriction: Restriction, cluster: Cluste
     ones = [1.0] * len(cluster)
     even = layout_of({c.name: largest_remainder(ones, c.units) for c in training.classes.values()}, len(cluster))
     space = Space(training, even, cluster, None, "sync", structure)
-    weights = [1.0 / len(space.timed)] * len(space.timed)
-    return eliminate(space.graph, weights, order=structure.order).feasible
+    weights = np.full(len(space.timed), 1.0 / len(space.timed))
+    try:
+        return eliminate(space.graph, weights).feasible
+    except TooWide:
+        return math.isfinite(by_milp(space.graph, seconds=MILP_SECONDS)(weights)[0])
 
 
 def contradiction(training: TrainingGraph, found: Sequence[Decision], cluster: Cluster) -> HapError:
-    """A smallest set of lines that can't stand together, by leaving out one after the other."""
-    for d in found:
-        if not _feasible(training, restrict(training, [d]), cluster):
-            return _alone(training, d)
+    """Why decisions that leave nothing do so: lines of which none may be left out, early ones rather than later ones.
+
+    Cost: an elimination per set that is tried, some 2 log2(decisions) where few of them are to blame.
+    """
     needed = list(found)
     size = max(1, len(needed) // 2)
     while size:  # whole blocks first: most lines have nothing to do with it
-        k = 0
-        while k < len(needed):
-            without = needed[:k] + needed[k + size :]
+        for end in range(len(needed), 0, -size):
+            without = needed[: max(0, end - size)] + needed[end:]
             if without and not _feasible(training, restrict(training, without), cluster):
                 needed = without
-            else:
-                k += size
         size //= 2
+    if len(needed) == 1:
+        return _alone(training, needed[0])
     places = [d.span.line for d in needed]
     lines = ", ".join(str(n) for n in sorted(set(places)))
     what = f"the lines {lines} can't all stand: no program does what they say of {_names(needed)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +14,16 @@ from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import LOADS, Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
-from hapdsl.lang.diagnostics import HapError
-from hapdsl.search.complete import complete
-from hapdsl.search.eliminate import eliminate
+from hapdsl.lang.diagnostics import HapError, error
+from hapdsl.search import complete as complete_module
+from hapdsl.search.baselines import data_parallel
+from hapdsl.search.complete import complete, contradiction, decisions
+from hapdsl.search.eliminate import TooWide, eliminate
 from hapdsl.search.plan import Plan
+from hapdsl.search.prices import cutting_planes
+from hapdsl.theory.placements import R
 from hapdsl.workbench import Workbench
+from tests.search.asked import DEEP
 from tests.texts import REFERENCE, program_in
 
 from .small import CLUSTERS, MODELS, Tried, cluster, cuts, reread, training
@@ -170,3 +176,58 @@ def test_a_wish_brings_no_line_that_nobody_reads() -> None:
         new = graph.updates.values()
         made = {v for i in found.instructions if i.node is None and i.inputs for v in i.outputs if v.tensor not in new}
         assert {str(v) for v in made - read} <= {"h@R"} <= {str(v) for v in made}
+
+
+def test_no_time_is_no_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That nothing was found in the time there was isn't the lines' fault."""
+    late = error("HAP602", "no program was found in the time there was", status=1)
+
+    def in_vain(*_: object, **__: object) -> Plan:
+        raise late
+
+    monkeypatch.setattr(complete_module, "plan", in_vain)
+    with pytest.raises(HapError) as stop:
+        completed(training(MODELS["one product"]), program("    y@S(1) = matmul(x@R, w@S(1))"), "pair")
+    assert stop.value is late
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["tables", "too wide for tables"])
+def test_of_many_lines_the_few_that_contradict_are_found(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
+    """All lines of a program, and a parameter held in another way: in about twice as many tries as the number of lines can be halved."""
+    graph, made = training(DEEP), cluster(CLUSTERS["pair"])
+    tried = Tried(graph, made, cuts(graph, made)["even"], restriction=data_parallel(graph, True))
+    whole = tried.program(cutting_planes(tried.space.graph).minimisers[0])
+    tree = write(whole)
+    found = decisions(tree, verify(tree, graph, len(made)))
+    first = next(d for d in found if d.kind == "held")
+    other = replace(first, target=R, span=replace(first.span, line=1000))
+    if wide:
+        monkeypatch.setattr(complete_module, "eliminate", too_wide)
+    asked: list[int] = []
+    feasible = complete_module._feasible
+    monkeypatch.setattr(complete_module, "_feasible", lambda *a: asked.append(1) or feasible(*a))
+    said = contradiction(graph, [*found, other], made).diagnostics[0]
+    assert said.code == "HAP603" and f"the lines {first.span.line}, 1000 can't all stand" in said.message
+    assert len(asked) <= 3 * math.log2(len(found)) + 6 < len(found)
+
+
+def too_wide(*_: object, **__: object) -> None:
+    raise TooWide(10**9, 10**10)
+
+
+def test_a_class_that_nothing_computes_along_keeps_its_shares_where_memory_is_short() -> None:
+    """`x@S(1)` is loaded because somebody asks for it, and takes memory; no call and no message is cut along `d`, so its shares are left as they are."""
+    graph = training(MODELS["one product"], batch=1200, d=600)
+    text = "    pin x @ S(1)\n    w@R = param()\n    y@S(0) = matmul(x@S(0), w@R)"
+    tree = program_in(program(text))
+    for memory in (6 * 2**20, 5 * 2**20):
+        made = cluster(CLUSTERS["pair"].replace("1 GiB", f"{memory} B"))
+        found = complete(verify(tree, graph, 2), tree, made)
+        assert found.cost.fits and "x@S(1)" in {str(v) for i in found.program.instructions for v in i.outputs}
+
+
+def test_an_open_pin_decides_nothing() -> None:
+    graph = training(MODELS["one product"].replace("sgd(lr = 0.1)", "adam(lr = 0.1)"))
+    free = completed(graph, program(""), "pair")
+    for name in ("w.m", "w", "y", "x"):
+        assert completed(graph, program(f"    pin {name} @ ?"), "pair").cost_s == free.cost_s
