@@ -186,7 +186,7 @@ def corrected(lab: Emulated, block: nodes.Cluster, chosen: list[tuple[Case, Prog
         traces: Traces = received(header, stamps)
         cost: Cost = evaluate(program, cluster)
         taken = seconds(program, traces)
-        ran += list(calls(program, cost, taken))
+        ran += list(calls(program, cluster, cost, taken))
         sent += list(messages(program, cluster, cost, taken, hidden(program, traces)))
     return calibrate(block, cluster, ran, sent)[0]
 

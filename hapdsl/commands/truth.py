@@ -116,7 +116,7 @@ def _calibrated(
     block, cluster = bench.cluster_block(tree.cluster), bench.cluster(tree.cluster)
     cost = bench.cost(tree)[2]
     sent = messages(program, cluster, cost, measured, hidden(program, traces))
-    made, changes = calibrate(block, cluster, calls(program, cost, measured), sent)
+    made, changes = calibrate(block, cluster, calls(program, cluster, cost, measured), sent)
     made = replace(made, leading=(*made.leading, f"corrected by a run of {program.name}: {len(changes)} tables"))
     build(made)
     write_file(Path(path), to_text(File((made,))))

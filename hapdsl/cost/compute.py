@@ -34,6 +34,12 @@ def compute_dtype(node: Node) -> str:
     return next((d for d in given if d in FLOATS), "f32")
 
 
+def flops_done(node: Node, lengths: Mapping[str, ArrayLike], cluster: Cluster) -> ArrayLike:
+    """FLOP per device in whole tiles, by which measured curves go: a number, or an array [devices]. `lengths` as of `compute_seconds`."""
+    flops, tiles = node.instance.flops(lengths), cluster.reach(node.op, compute_dtype(node)).tiles
+    return flops if tiles is None else in_whole_tiles(flops, node.instance.tiled(lengths), tiles)
+
+
 def compute_seconds(
     node: Node, lengths: Mapping[str, ArrayLike], input_bytes: ArrayLike, output_bytes: ArrayLike, cluster: Cluster
 ) -> Floats:
@@ -45,8 +51,7 @@ def compute_seconds(
     """
     dtype = compute_dtype(node)
     reach = cluster.reach(node.op, dtype)
-    flops = node.instance.flops(lengths)
-    done = flops if reach.tiles is None else in_whole_tiles(flops, node.instance.tiled(lengths), reach.tiles)
+    flops, done = node.instance.flops(lengths), flops_done(node, lengths, cluster)
     moved = np.asarray(input_bytes) + np.asarray(output_bytes)
     seconds: Floats = np.maximum(done / reach.speeds, moved / reach.bandwidths) + cluster.launches
     for devices, measured in reach.curves:

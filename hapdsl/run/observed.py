@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hapdsl.cluster.calibrate import SIZES, Ran, Sent
 from hapdsl.cluster.hardware import Cluster, Curve
 from hapdsl.cost.collectives import collective_seconds
-from hapdsl.cost.compute import compute_dtype
+from hapdsl.cost.compute import compute_dtype, flops_done
 from hapdsl.cost.evaluate import Cost
 from hapdsl.draw.trace import COMMUNICATION, COMPUTE, describe, named
 from hapdsl.graph.program import METHODS, Instruction, Program
@@ -161,14 +161,14 @@ def trace_text(program: Program, traces: Traces, devices: Sequence[str] | None =
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": totals}, allow_nan=False)
 
 
-def calls(program: Program, cost: Cost, measured: Floats) -> Iterator[Ran]:
+def calls(program: Program, cluster: Cluster, cost: Cost, measured: Floats) -> Iterator[Ran]:
     """Every operator call on every device that has a part of it; of a turn, where there are several."""
     for k, instruction in enumerate(program.instructions):
         node = instruction.node
         if node is None:
             continue
         lengths = program.index_lengths(instruction)
-        flops = np.broadcast_to(np.asarray(node.instance.flops(lengths), dtype=float), program.layout.devices)
+        flops = np.broadcast_to(np.asarray(flops_done(node, lengths, cluster), dtype=float), program.layout.devices)
         moved = sum(
             (program.local_bytes(v) for v in (*instruction.inputs, *instruction.outputs)),
             np.zeros(program.layout.devices),

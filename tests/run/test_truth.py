@@ -46,7 +46,7 @@ def test_a_cluster_corrected_by_another_one_prices_like_it(bench: Workbench) -> 
     for _ in range(2):
         cost = evaluate(program, cluster)
         block, changes = calibrate(
-            block, cluster, calls(program, cost, measured), messages(program, cluster, cost, measured)
+            block, cluster, calls(program, cluster, cost, measured), messages(program, cluster, cost, measured)
         )
         text = to_text(nodes.File((block,)))
         again = Workbench("again.hap", text)
@@ -58,6 +58,36 @@ def test_a_cluster_corrected_by_another_one_prices_like_it(bench: Workbench) -> 
         assert found.sync_s == pytest.approx(truth.sync_s, rel=0.1)
     assert len(changes) == len({c.what for c in changes})
     assert build(block).devices[2].flops["f32"] >= 1e9
+
+
+def test_what_calls_took_is_laid_beside_whole_tiles() -> None:
+    """Four channels cost a device that computes eight at a time as much as eight do, twelve as much as sixteen: tables are asked at that, and corrected
+    at that. By hand: 2 x 8 x 16 x 3 x 3 x 4 x 4 x 2 images."""
+    bench = Workbench(
+        "m.hap",
+        """model m(batch = 2) {
+    input x : f32[batch, 4, 4, 4]
+    param w : f32[12, 4, 3, 3]
+    y = conv2d(x, w, pad = 1)
+    output y
+}
+program p for m on one {
+    forward {
+        x@R = input()
+        w@R = param()
+        y@R = conv2d(x@R, w@R, pad = 1)
+    }
+}
+cluster one {
+    device cpu { compute = 1 GFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s, tile = { conv2d = 8 } }
+    node host = 2 * cpu over { bandwidth = 1 GB/s }
+}
+""",
+    )
+    program, cluster = bench.proven(bench.program()).program, bench.cluster()
+    cost = evaluate(program, cluster)
+    found = list(calls(program, cluster, cost, np.stack(cost.per_instruction_s)))
+    assert [(c.device, c.flops) for c in found] == [(0, 2.0 * 8 * 16 * 9 * 16 * 2), (1, 2.0 * 8 * 16 * 9 * 16 * 2)]
 
 
 def test_seconds_are_read_off_stamps() -> None:
