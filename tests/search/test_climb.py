@@ -62,7 +62,7 @@ def test_a_climb_ends_where_no_change_is_better(
     assert len(tried) <= 3
 
 
-@pytest.mark.parametrize(("seed", "gain"), [(124, 0.09), (148, 0.04)])
+@pytest.mark.parametrize(("seed", "gain"), [(124, 0.09), (141, 0.04)])
 def test_a_message_that_the_bound_does_not_hear_is_done_without(
     monkeypatch: pytest.MonkeyPatch, seed: int, gain: float
 ) -> None:
