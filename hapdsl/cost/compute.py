@@ -34,10 +34,10 @@ def compute_dtype(node: Node) -> str:
     return next((d for d in given if d in FLOATS), "f32")
 
 
-def flops_done(node: Node, lengths: Mapping[str, ArrayLike], cluster: Cluster) -> ArrayLike:
+def flops_done(node: Node, lengths: Mapping[str, ArrayLike], cluster: Cluster) -> Floats:
     """FLOP per device in whole tiles, by which measured curves go: a number, or an array [devices]. `lengths` as of `compute_seconds`."""
     flops, tiles = node.instance.flops(lengths), cluster.reach(node.op, compute_dtype(node)).tiles
-    return flops if tiles is None else in_whole_tiles(flops, node.instance.tiled(lengths), tiles)
+    return np.asarray(flops, dtype=float) if tiles is None else in_whole_tiles(flops, node.instance.tiled(lengths), tiles)
 
 
 def compute_seconds(
