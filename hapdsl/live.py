@@ -130,17 +130,17 @@ class Live:
         programs = tuple(self._program(bench, p, findings) for p in trees)
         findings += bench.notes
         # Of a file that was read meanwhile (a cluster's) the first stamp is this one.
-        self._bench, self._stamps = bench, {**_stamps(bench), **stamps}
+        self._bench, self._stamps = bench, {**stamps_of(bench), **stamps}
         return Reading(text, tuple(dict.fromkeys(findings)), programs, bench)
 
     def _bench_of(self, text: str, tree: nodes.File) -> tuple[Workbench, dict[Path, object]]:
         """The last bench with this text, if all but programs is what it was, here and in the files that it has read; else a new one. With it the
         stamps of these files when they were read: what is saved while graphs are built and programs checked is another file by the next time."""
         last = self._bench
-        if last is not None and _all_but_programs(tree, last.bundle.main.tree) and _stamps(last) == self._stamps:
+        if last is not None and _all_but_programs(tree, last.bundle.main.tree) and stamps_of(last) == self._stamps:
             return last.renewed(text, tree), self._stamps
         bench = Workbench(self.path, text, tree)
-        stamps = _stamps(bench)
+        stamps = stamps_of(bench)
         _ = bench.ops
         findings: list[Diagnostic] = []
         self._blocks(bench, findings)
@@ -191,7 +191,7 @@ def _all_but_programs(new: nodes.File, old: nodes.File) -> bool:
     return len(others[0]) == len(others[1]) and all(a is b for a, b in zip(*others, strict=True))
 
 
-def _stamps(bench: Workbench) -> dict[Path, object]:
+def stamps_of(bench: Workbench) -> dict[Path, object]:
     """When the other files that a bench has read, and the one that it would read by default, were written."""
     found: dict[Path, object] = {}
     for path in (*bench.others, settings_folder() / "cluster.hap"):

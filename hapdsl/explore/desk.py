@@ -18,7 +18,7 @@ from hapdsl.cost.evaluate import Cost
 from hapdsl.graph.program import Program
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, error
-from hapdsl.live import Live, Reading, _stamps
+from hapdsl.live import Live, Reading, stamps_of
 from hapdsl.workbench import Workbench
 
 Object = dict[str, Any]
@@ -125,14 +125,14 @@ def name_of(request: Object) -> Name:
 
 
 def _stamped(reading: Reading) -> Stamps:
-    return () if reading.bench is None else tuple(_stamps(reading.bench).items())
+    return () if reading.bench is None else tuple(stamps_of(reading.bench).items())
 
 
 def _stands(reading: Reading, stamps: Stamps) -> bool:
     """Would it be read the same again? Of a text that can't be read nobody knows which files that hangs on."""
     if reading.bench is None:
         return False
-    now = _stamps(reading.bench)
+    now = stamps_of(reading.bench)
     return all(now.get(path) == stamp for path, stamp in stamps)
 
 
