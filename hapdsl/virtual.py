@@ -50,6 +50,7 @@ def plan_over(graph: TrainingGraph, cluster: Cluster, *, time_limit: float | Non
     Over nodes there are two searches, one that prices lines with what nodes do inside for them and one without, and the better expansion is the plan: what is
     cut for free among nodes may need a message within, and what several lines need within is sent once, which prices of lines don't know.
     """
+    from hapdsl.search.astar import FalseBound
     from hapdsl.search.planner import plan
 
     if not cluster.virtual:
@@ -73,6 +74,8 @@ def plan_over(graph: TrainingGraph, cluster: Cluster, *, time_limit: float | Non
 
     try:
         second = plan(graph, outside, time_limit=left, **{**wishes, "baselines": False, "progress": progress})
+    except FalseBound:
+        raise
     except HapError:
         return found
     other = planned(second, cluster)

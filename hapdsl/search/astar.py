@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hapdsl.lang.diagnostics import error
+from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.search.eliminate import Elimination
 from hapdsl.search.enumeration import k_best
 from hapdsl.search.factors import Assignment
@@ -49,6 +49,15 @@ class SearchResult:
     leaves: int
     reason: str
     pool: tuple[tuple[float, Assignment], ...] = ()
+
+
+class FalseBound(HapError):
+    """HAP690: a program costs less than its bound, so this is wrong. A fault of hapdsl's own, which nobody may take for a problem without answer."""
+
+    def __init__(self, cost: float, bound: float) -> None:
+        said = f"internal error: a plan costs {cost!r} s, below its proven bound of {bound!r} s"
+        help = "the bound is false; please report it with the files at hand"
+        super().__init__(Diagnostic("HAP690", said, help=help))
 
 
 def relative_gap(cost: float, bound: float) -> float:
@@ -111,11 +120,7 @@ def best_first(
             break
         true = evaluate(leaf)
         if not true >= bound - 1e-9 * max(abs(bound), abs(true) if math.isfinite(true) else 0.0):
-            raise error(
-                "HAP690",
-                f"internal error: a plan costs {true!r} s, below its proven bound of {bound!r} s",
-                help="the bound is false; please report it with the files at hand",
-            )
+            raise FalseBound(true, bound)
         evaluated += 1
         record(true, leaf)
         if true < cost:

@@ -14,6 +14,7 @@ from hapdsl.cluster.fewer import Fewer
 from hapdsl.cluster.hardware import Cluster
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.search.astar import FalseBound
 from hapdsl.search.plan import Plan
 from hapdsl.search.planner import plan
 from hapdsl.search.spaces import floor
@@ -55,6 +56,8 @@ def or_fewer(
         quick = {**wishes, "baselines": False, "progress": None}
         try:
             other = plan(training, option.cluster, time_limit=left, **quick)
+        except FalseBound:
+            raise
         except HapError:
             continue  # what doesn't fit there is no better
         if other.cost_s < found.cost_s * (1 - 1e-9):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from hapdsl.cluster import build
 from hapdsl.cluster.fewer import fewer
 from hapdsl.lang import nodes
+from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.print import to_text
-from hapdsl.search.fewer import plan_or_fewer
+from hapdsl.search.astar import FalseBound
+from hapdsl.search.fewer import or_fewer, plan_or_fewer
 from hapdsl.search.planner import plan
 from tests.search.planned import example, machines
 from tests.texts import PROGRAMS, block_in, cluster_in
@@ -24,6 +28,25 @@ TEXT = """cluster three {
 }
 """
 ONE = "cluster c { device d { compute = 1 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }\n node n = 1 * d }"
+
+
+def test_a_false_bound_is_not_taken_for_devices_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What doesn't fit on fewer devices is no better there; a fault of our own is told, also when it comes from another process."""
+    graph, made = example("mlp"), machines("two_kinds")
+    tree = block_in((PROGRAMS / "clusters" / "two_kinds.hap").read_text(encoding="utf-8"), nodes.Cluster)
+    found = plan(graph, made, baselines=False)
+
+    def failing(problem: HapError) -> None:
+        def plan(*_: object, **__: object) -> None:
+            raise pickle.loads(pickle.dumps(problem))
+
+        monkeypatch.setattr("hapdsl.search.fewer.plan", plan)
+
+    failing(error("HAP601", "no room"))
+    assert or_fewer(graph, found, fewer(tree, made)) == (found, None)
+    failing(FalseBound(1.0, 2.0))
+    with pytest.raises(FalseBound, match=r"HAP690: .* 1\.0 s, below its proven bound of 2\.0 s"):
+        or_fewer(graph, found, fewer(tree, made))
 
 
 def test_without_the_slowest_kinds_and_alone() -> None:
