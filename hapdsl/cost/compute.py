@@ -36,8 +36,9 @@ def compute_dtype(node: Node) -> str:
 
 def flops_done(node: Node, lengths: Mapping[str, ArrayLike], cluster: Cluster) -> Floats:
     """FLOP per device in whole tiles, by which measured curves go: a number, or an array [devices]. `lengths` as of `compute_seconds`."""
-    flops, tiles = node.instance.flops(lengths), cluster.reach(node.op, compute_dtype(node)).tiles
-    return np.asarray(flops, dtype=float) if tiles is None else in_whole_tiles(flops, node.instance.tiled(lengths), tiles)
+    flops = np.asarray(node.instance.flops(lengths), dtype=float)
+    tiles = cluster.reach(node.op, compute_dtype(node)).tiles
+    return flops if tiles is None else in_whole_tiles(flops, node.instance.tiled(lengths), tiles)
 
 
 def compute_seconds(
