@@ -119,7 +119,7 @@ def _devices(seen: Seen, kinds: Sequence[str]) -> Iterator[str]:
 
 def _interference(seen: Seen, members: Sequence[int]) -> str:
     """What computing and messages of some devices take from each other, nothing where that is nothing."""
-    parts = {}
+    parts = {}  # rounded down, as both together are at most 1
     for part, name in (("compute", "interference"), ("message", "delay")):
         values = seen.figures(name)
         parts[part] = math.floor(100 * float(np.mean([values[d] for d in members])) + 1e-6) / 100 if values else 0.0
