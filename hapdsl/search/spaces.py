@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 
 import numpy as np
@@ -26,7 +26,7 @@ from hapdsl.search.prices import Pricing, cutting_planes
 from hapdsl.search.restriction import Restriction
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import Shares, layout_of, shares_of
-from hapdsl.search.space import Space
+from hapdsl.search.space import Space, Table
 from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import R
 
@@ -132,8 +132,7 @@ class Spaces:
 
         It gains one latency of each kind at most, and what the better prices give; the overlapped cost is often far from all of that.
         """
-        split = Split(self.cluster, 1.0, self.buckets.usual)
-        hope = HOPE * sum(split.floor(m) for m in messages)
+        hope = HOPE * sum(self.split.floor(m) for m in messages)
         return hope >= missing or self.structure(messages).order.total <= ROUND_CELLS
 
     def _messages(
@@ -141,8 +140,7 @@ class Spaces:
     ) -> tuple[str, ...]:
         """Those whose floor is more than a part of the step; fewer, the lightest left out, where tables would be too wide for the
         time that a solve should take (their `cells` in all, of a graph of USUAL calls; layers that are alike are solved once)."""
-        split = Split(self.cluster, 1.0, self.buckets.usual)
-        floors = {m: split.floor(m) for m in among or self.buckets.flagged}
+        floors = {m: self.split.floor(m) for m in among or self.buckets.flagged}
         found = tuple(m for m in floors if floors[m] > part * self.floor)
         cells *= max(1.0, len(self.training.nodes) / USUAL)
         while found and (self.structure(found).order.peak > MAX_CELLS or self.structure(found).order.total > cells):
@@ -153,6 +151,11 @@ class Spaces:
     @cached_property
     def buckets(self) -> Buckets:
         return Buckets(self.training)
+
+    @cached_property
+    def split(self) -> Split:
+        """What messages of any size cost at least."""
+        return Split(self.cluster, 1.0, self.buckets.usual)
 
     @cached_property
     def floor(self) -> float:
@@ -296,30 +299,27 @@ class Spaces:
         )
         held = slice(space.held.start, space.held.stop)
         duals = pricing.prices[held]
-        found, pair = [], None
-        for weights, first in [(duals, self.dear)] * bool(duals.any()) + [
-            (np.ones(len(duals)), abs(pricing.bound) / 8)
-        ]:
-            low, high, price, by = 0.0, np.inf, first, RAISE
-            for _ in range(PRICES):
-                if self.clock.late() or high - low < NEAR_PRICE * high:
-                    break
-                prices = pricing.prices.copy()
-                prices[held] = weights * price
-                pair = self.pair(solved, eliminate(graded.graph, prices).best())
-                if self.pairs.fits(pair):
-                    found.append(pair)
-                    high = price
-                else:
-                    low = price
-                if low and high < np.inf:
-                    price = (low + high) / 2
-                else:
-                    price, by = price / by if low == 0 else price * by, by * by
+        ways = [(np.ones(len(duals)), abs(pricing.bound) / 8)]
+        if duals.any():
+            ways.insert(0, (duals, self.dear))
+        found: list[Pair] = []
+        large: list[Pair] = []
+
+        def fits(weights: Table, price: float) -> bool:
+            prices = pricing.prices.copy()
+            prices[held] = weights * price
+            pair = self.pair(solved, eliminate(graded.graph, prices).best())
+            enough = self.pairs.fits(pair)
+            (found if enough else large).append(pair)
+            return enough
+
+        for weights, first in ways:
+            least = _least_price(first, partial(fits, weights), self.clock.late)
+            if weights is duals and found:
+                self.dear = least
             if found:
-                self.dear = high if weights is duals else self.dear
                 break
-        return found or ([pair] if pair is not None else [])
+        return found or large[-1:]
 
     def search(self, solved: Solved, leaves: int, gap: float, best: Pair | None) -> tuple[Pair | None, float]:
         """A* from the solved prices, until `gap` is closed to the best pair or the leaves are used up.
@@ -354,6 +354,23 @@ class Spaces:
         found = self.pair(solved, result.assignment)
         self.pairs.keep(found)
         return found, result.bound
+
+
+def _least_price(first: float, fits: Callable[[float], bool], late: Callable[[], bool]) -> float:
+    """The least price found under which something `fits`, from a `first` one on; inf where it does under none of PRICES."""
+    low, high, price, by = 0.0, np.inf, first, RAISE
+    for _ in range(PRICES):
+        if late() or high - low < NEAR_PRICE * high:
+            break
+        if fits(price):
+            high = price
+        else:
+            low = price
+        if low and high < np.inf:
+            price = (low + high) / 2
+        else:
+            price, by = price * by if low else price / by, by * by
+    return high
 
 
 def floor(training: TrainingGraph, cluster: Cluster) -> float:

@@ -8,13 +8,15 @@ import signal
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import Input
 
 from hapdsl.explore.analyse import analyse
+from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.log import Log
 from hapdsl.explore.messages import Heard
 from hapdsl.explore.service import answer
-from hapdsl.explore.session import GAP
+from hapdsl.explore.session import GAP, Plan
 from hapdsl.explore.widgets.dialogs import AskPath
 from hapdsl.explore.widgets.plans import PlanList
 from hapdsl.explore.widgets.words import Words
@@ -58,6 +60,12 @@ def test_best_and_bound_over_time() -> None:
 
 def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+async def searched(app: ExploreApp, pilot: Pilot[int]) -> Plan:
+    """The plan that the search which goes on comes to."""
+    await settled(app, pilot, lambda: not app.work.searching)
+    return next(r.plan for r in app.session.rows() if r.plan.origin == "plan")
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
@@ -230,9 +238,8 @@ class Scripted(Local):
 def test_an_edited_plan_is_not_overwritten_by_the_search(small: Path) -> None:
     async def work() -> None:
         async with opened(small, size=(150, 40), connect=Scripted, search=True) as (app, pilot):
-            await settled(app, pilot, lambda: not app.work.searching)
+            plan = await searched(app, pilot)
             assert any("guessed" in n.message for n in app._notifications)
-            plan = next(r.plan for r in app.session.rows() if r.plan.origin == "plan")
             assert plan.gap == 0.05 and "gap 5 %" in on_screen(app)
             await app.show_plan(plan.key)
             app.editor.focus()
@@ -252,8 +259,7 @@ def test_an_edited_plan_is_not_overwritten_by_the_search(small: Path) -> None:
 def test_a_saved_plan_is_not_overwritten_by_the_next_search(small: Path) -> None:
     async def work() -> None:
         async with opened(small, size=(150, 40), connect=Scripted, search=True) as (app, pilot):
-            await settled(app, pilot, lambda: not app.work.searching)
-            plan = next(r.plan for r in app.session.rows() if r.plan.origin == "plan")
+            plan = await searched(app, pilot)
             await app.show_plan(plan.key)
             await pilot.press("ctrl+s")
             await settled(app, pilot, lambda: isinstance(app.screen, AskPath))
@@ -278,8 +284,7 @@ def test_a_saved_plan_is_not_overwritten_by_the_next_search(small: Path) -> None
 def test_a_key_that_comes_with_a_plan_is_not_lost(small: Path) -> None:
     async def work() -> None:
         async with opened(small, size=(150, 40), connect=Scripted, search=True) as (app, pilot):
-            await settled(app, pilot, lambda: not app.work.searching)
-            plan = next(r.plan for r in app.session.rows() if r.plan.origin == "plan")
+            plan = await searched(app, pilot)
             await app.show_plan(plan.key)
             text = app.editor.text
             app.work.plan()
