@@ -36,10 +36,15 @@ def below(pid: int) -> Iterator[int]:
                 yield from below(int(child))
 
 
+def state(pid: int) -> str:
+    """The kernel's letter for what a process does (T: it is stopped). Raises OSError for one that is gone."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def alive(pid: int) -> bool:
     """Does a process still run? One that has ended and isn't waited for doesn't."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+        return state(pid) not in ("Z", "X")
     return False
 
 

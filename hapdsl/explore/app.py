@@ -73,7 +73,7 @@ def run(
 def _at_rest(app: ExploreApp) -> None:
     # Modules and their classes stay: looking through them for garbage would hold a key up by some 80 ms.
     gc.freeze()
-    # Else the terminal would be left as it is, and what was started would go on.
+    # Else the terminal would be left as it is, and what was started would go on. Event loops of Windows, which has no SIGTERM, take no handlers.
     with suppress(NotImplementedError):
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.end, 128 + signal.SIGTERM)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hapdsl.cost.comparison import busy, volumes
+from hapdsl.cost.parts import anywhere
 from hapdsl.explore.desk import Desk, Opened
 from hapdsl.graph.program import Program
 from hapdsl.search.readback import cut_classes
@@ -106,7 +107,7 @@ def _sharded(program: Program) -> list[Object]:
     found = []
     for (kind, placement, by), names in groups.items():
         size = sum(graph.tensors[n].bytes for n in names)
-        short = list(dict.fromkeys(".".join("*" if p.isdecimal() else p for p in n.split(".")) for n in names))
+        short = list(dict.fromkeys(map(anywhere, names)))
         found.append(
             {
                 "kind": kind,

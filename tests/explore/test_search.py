@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from benchmarks.process import state
 from hapdsl.explore.analyse import analyse
 from hapdsl.explore.app import ExploreApp
 from hapdsl.explore.log import Log
@@ -56,10 +57,6 @@ def test_best_and_bound_over_time() -> None:
     now[0] = 99.0
     assert log.seconds == 4.0
     assert "1,234 nodes expanded" in "".join(w for w, _ in log.told(80, 10, "done", False))
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def searched(app: ExploreApp, pilot: Pilot[int]) -> Plan:
