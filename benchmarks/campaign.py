@@ -1,10 +1,11 @@
-"""Benchmarks of many cases: their command lines, and going through the cases one after the other."""
+"""Benchmarks of many cases: their command lines, and going through the cases."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -67,15 +68,27 @@ def chosen(
 
 
 def measure(
-    cases: Sequence[Chosen], lines: Path, run: Callable[[Chosen], Row], said: Callable[[Row], str]
+    cases: Sequence[Chosen],
+    lines: Path,
+    run: Callable[[Chosen], Row],
+    said: Callable[[Row], str],
+    timed: Callable[[Chosen], bool],
 ) -> dict[str, Row]:
-    """Run cases, add each one's row to the file as soon as it is there, and say something of it; all rows by name."""
-    for number, case in enumerate(cases):
-        print(f"[{number + 1}/{len(cases)}] {case.name}", end=" … ", flush=True)
-        row = run(case)
-        print(row.get("failed") or said(row), flush=True)
+    """Run cases, add each one's row to the file as soon as it is there, and say something of it; all rows by name.
+
+    Cases whose tables have no seconds go first, as many at once as there are cores; then those that are `timed`, one after the other.
+    """
+    for number, row in enumerate(_rows(cases, run, timed), start=1):
         rows.append(lines, row)
+        print(f"[{number}/{len(cases)}] {row['name']} … {row.get('failed') or said(row)}", flush=True)
     return rows.latest(lines)
+
+
+def _rows(cases: Sequence[Chosen], run: Callable[[Chosen], Row], timed: Callable[[Chosen], bool]) -> Iterator[Row]:
+    with ThreadPoolExecutor(rows.cores()) as pool:
+        for done in as_completed([pool.submit(run, case) for case in cases if not timed(case)]):
+            yield done.result()
+    yield from (run(case) for case in cases if timed(case))
 
 
 def shown(options: argparse.Namespace, name: str, lines: Path, made: Callable[[Path], str]) -> None:

@@ -1,13 +1,13 @@
 """`python -m benchmarks.paper`: the paper's evaluation (EuroSys '24, section 8) in simulation, each figure beside ours.
 
-    python -m benchmarks.paper                        what isn't measured yet (about an hour for everything, on two cores)
+    python -m benchmarks.paper                        what isn't measured yet (everything: about a quarter of an hour on two cores)
     python -m benchmarks.paper point                  some kinds of cases
     python -m benchmarks.paper --only 'vgg19.*hetero' cases whose name a pattern finds
     python -m benchmarks.paper --anew                 measure again
     python -m benchmarks.paper --older 2026-11-30T02:20   measure again what is older (UTC)
     python -m benchmarks.paper --table                the tables once more, from what was measured
 
-Each case has a process of its own. What it finds is kept in a file, a line of JSON each, so a run that was stopped goes on where it was
+Each case has a process of its own; those of which only the plan counts run as many at once as there are cores. What it finds is kept in a file, a line of JSON each, so a run that was stopped goes on where it was
 (with --older, too). It fails where a case does, and where a plan is above a baseline or VGG19's margin below the paper's (`benchmarks.paper_claims`).
 """
 
@@ -34,6 +34,11 @@ MINUTES = "%Y-%m-%dT%H:%M"
 
 def kind(case: Case) -> str:
     return case.kind
+
+
+def timed(case: Case) -> bool:
+    """Has its table seconds of the search? All others are of simulated steps alone."""
+    return case.kind == "synthesis"
 
 
 def run(case: Case, seconds: float) -> Row:
@@ -75,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     if not options.table:
         found = rows.latest(options.lines)
         left = [c for c in wanted if options.anew or not fresh(found.get(c.name, {}), since)]
-        measure(left, options.lines, lambda c: run(c, options.seconds), lambda row: summary(row["found"]))
+        measure(left, options.lines, lambda c: run(c, options.seconds), lambda row: summary(row["found"]), timed)
     shown(options, "paper", LINES, made)
     wrong = list(shortfalls(ordered(options.lines)))
     for line in wrong:

@@ -54,14 +54,18 @@ def append(path: Path, row: Row) -> None:
         file.write(json.dumps(row) + "\n")
 
 
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def machine() -> str:
     """What this runs on, without names of hosts."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists() and (found := re.search(r"model name\s*:\s*(.+)", info.read_text())):
         model = found[1].strip()
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{count} cores ({model}), Python {platform.python_version()}"
+    return f"{cores()} cores ({model}), Python {platform.python_version()}"
 
 
 def machines(rows: Sequence[Row]) -> str:

@@ -1,13 +1,13 @@
 """`python -m benchmarks.search`: each case in a fresh interpreter, its line in a file, and tables of what the file has.
 
-    python -m benchmarks.search                       everything (an hour or two on two cores)
+    python -m benchmarks.search                       everything (about half an hour on two cores)
     python -m benchmarks.search layers devices        some groups
     python -m benchmarks.search --only 'gpt.*24'      cases whose name a pattern finds
     python -m benchmarks.search --missing             what has no line yet: goes on where it was stopped
     python -m benchmarks.search --list                what there is
     python -m benchmarks.search --table               the tables once more, from what was measured
 
-Cases run one after the other; nothing else should run meanwhile.
+Comparisons with baselines run as many at once as there are cores; all that is timed runs alone, and nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ LINES = RESULTS / "search.jsonl"
 
 def group(case: Case) -> str:
     return case.group
+
+
+def timed(case: Case) -> bool:
+    """Has its table seconds of the search? Of the baselines' only the plans count."""
+    return case.group != "baselines"
 
 
 def run(case: Case, seconds: float) -> Row:
@@ -61,7 +66,9 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(c.name for c in wanted))
         return 0
     if not options.table:
-        measure(wanted, options.lines, lambda c: run(c, options.seconds), lambda row: f"{row['process_s']:.1f} s")
+        measure(
+            wanted, options.lines, lambda c: run(c, options.seconds), lambda row: f"{row['process_s']:.1f} s", timed
+        )
     shown(options, "search", LINES, made)
     return 0
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
 
-from benchmarks import pricing, rows
+from benchmarks import pricing, rows, search
 from benchmarks.campaign import chosen, command_line, measure, unmeasured, with_cases
 from benchmarks.cases import Case
 from benchmarks.pages import filled
@@ -52,7 +53,7 @@ def test_cases_are_measured_one_by_one_and_the_last_row_counts(
     def run(case: Case) -> rows.Row:
         return {"name": case.name} | ({"found": 1} if case is first else {"failed": "no room"})
 
-    found = measure([first, second, first], lines, run, lambda row: f"{row['found']} s")
+    found = measure([first, second, first], lines, run, lambda row: f"{row['found']} s", lambda case: True)
     assert len(rows.read(lines)) == 3 and rows.latest(lines) == found and set(found) == {first.name, second.name}
     said = capsys.readouterr().out.splitlines()
     assert said == [
@@ -63,6 +64,29 @@ def test_cases_are_measured_one_by_one_and_the_last_row_counts(
     left = unmeasured([first, second], found, lambda case: case.group, "this")
     assert left == "Not measured yet: 1 models. `this` goes on with them.\n"
     assert unmeasured([first], found, lambda case: case.group, "this") == ""
+
+
+def test_cases_without_seconds_run_at_once_and_those_with_seconds_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "cores", lambda: 2)
+    cases = [Case(group, "plan", f"m{k}") for k, group in enumerate(["layers", "baselines"] * 4)]
+    pairs = threading.Barrier(2)
+    running: list[str] = []
+
+    def run(case: Case) -> rows.Row:
+        running.append(case.name)
+        if search.timed(case):
+            assert running == [case.name]
+        else:
+            pairs.wait(timeout=60)  # broken, unless another one runs, too
+        running.remove(case.name)
+        return {"name": case.name, "found": 1}
+
+    measure(cases, tmp_path / "rows.jsonl", run, lambda row: "", search.timed)
+    names = [row["name"] for row in rows.read(tmp_path / "rows.jsonl")]
+    assert names[4:] == [case.name for case in cases if search.timed(case)]
+    assert sorted(names) == sorted(case.name for case in cases)
 
 
 def test_a_line_says_on_what_rows_were_measured() -> None:
