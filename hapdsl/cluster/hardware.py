@@ -192,10 +192,12 @@ class Cluster:
 
     def outer(self) -> Cluster:
         """What the nodes look like from outside, one device each: the speed and bandwidth of all its devices together, the memory of its smallest
-        one (parameters are whole on each). Messages within nodes aren't in it, but it knows where to look for them: `within` is this cluster."""
+        one (parameters are whole on each). Messages within nodes aren't in it, but it knows where to look for them: `within` is this cluster. What was
+        measured with all devices says something of messages among nodes only where each is one device."""
         devices = tuple(_together([self.devices[d] for d in node.devices], node.name) for node in self.nodes)
         hosts = tuple(Host(node.name, (k,), None, node.uplink) for k, node in enumerate(self.nodes))
-        return Cluster(self.name, devices, hosts, self.network, within=self)
+        measured = self.measured if len(self.nodes) == len(self) else {}
+        return Cluster(self.name, devices, hosts, self.network, measured, within=self)
 
     def node_speeds(self) -> list[list[float]]:
         """FLOP/s (f32) of each node's own devices."""

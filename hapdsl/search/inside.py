@@ -19,11 +19,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hapdsl.check.expand import Between, spread_layout
-from hapdsl.cluster.hardware import Cluster, weightless
+from hapdsl.cluster.hardware import Cluster
 from hapdsl.cost.numbers import Draft, Numbers
 from hapdsl.cost.pricing import Floats, Ints, Price, Pricer
 from hapdsl.graph.program import METHODS, Instruction, Layout, Value
 from hapdsl.graph.training import TrainingGraph
+from hapdsl.search.messages import Buckets, Split
 
 
 def pricer_of(graph: TrainingGraph, layout: Layout, cluster: Cluster, numbers: Numbers | None = None) -> Pricer:
@@ -40,6 +41,11 @@ class _Lines:
         self.graph = numbers.graph
         self.numbers = Numbers(self.graph)
         self._found: dict[int, list[list[Draft]]] = {}
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """What may travel together."""
+        return Buckets(self.graph)
 
     def of(self, kind: int, instruction: Instruction, between: Between) -> list[list[Draft]]:
         """For each line of an instruction's expansion its drafts: one for each method where it is a collective."""
@@ -76,8 +82,10 @@ class NodePricer(Pricer):
 
     @cached_property
     def light(self) -> Pricer:
-        """The same prices without latencies."""
-        return Pricer(self.graph, self.inner_layout, weightless(self.whole), self.lines.numbers)
+        """The same prices without what a message takes however short it is: latencies, and of measured curves all but a rate."""
+        buckets = self.lines.buckets
+        light = Split(self.whole, buckets.smallest, buckets.usual).light
+        return Pricer(self.graph, self.inner_layout, light, self.lines.numbers)
 
     def by_node(self, each: Floats | Ints) -> Floats:
         """The largest of each node's devices, [nodes]."""
