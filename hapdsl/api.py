@@ -189,8 +189,6 @@ class Step:
             made: dict[Value, Any] = dict(
                 executor.step(given) if isinstance(executor, InProcess) else executor.step(executor.feed(given))
             )
-            if executor is not self.executor:
-                self.executor.held, self.executor.clock.step = executor.held, executor.clock.step
             self.last = executor, made
             if self.graph.loss is None:
                 first = self.results(made)[(*self.graph.outputs, *self.graph.metrics)[0]]
@@ -204,12 +202,14 @@ class Step:
             dist.all_reduce(total)
             return total
 
-    def make(self, program: Program) -> InProcess | Rank:
-        """An executor of a program: this process' part of it under torchrun, else all of it."""
+    def make(self, program: Program, beside: InProcess | Rank | None = None) -> InProcess | Rank:
+        """An executor of a program: this process' part of it under torchrun, else all of it; it goes on with the training of the one that it is `beside`."""
         backend, dtype = self.how.chosen, self.how.precision(self.graph)
         if _under_torchrun():
-            return Rank(program, dtype, self.seed, self.allow, backend=backend)
-        made = InProcess(program, dtype, self.seed, self.allow, device=backend.device())
+            assert not isinstance(beside, InProcess)
+            return Rank(program, dtype, self.seed, self.allow, backend=backend, beside=beside)
+        assert not isinstance(beside, Rank)
+        made = InProcess(program, dtype, self.seed, self.allow, device=backend.device(), beside=beside)
         require(backend, made.device, made.lowered.torch_dtypes)
         return made
 
@@ -232,9 +232,9 @@ class Step:
         if size in (0, planned) or min(found.values()) < size:
             return self.executor  # it says what doesn't fit
         if size not in self.smaller:
-            self.smaller[size] = self.make(resized(self.text, self.program, size))
+            self.smaller[size] = self.make(resized(self.text, self.program, size), self.executor)
         executor = self.smaller[size]
-        executor.held, executor.clock.step = self.executor.held, self.executor.clock.step
+        executor.held = self.executor.held  # which both write in place
         return executor
 
     def outputs(self) -> dict[str, Tensor]:

@@ -144,9 +144,15 @@ def from_file(path: Path, graph: TrainingGraph, tables: Path | None = None, seed
 
 
 def write_whole(
-    base: Path, graph: TrainingGraph, values: Mapping[str, Tensor], step: int = 0, seed: int = 0, data: str = "random"
+    base: Path,
+    graph: TrainingGraph,
+    values: Mapping[str, Tensor],
+    step: int = 0,
+    seed: int = 0,
+    data: str = "random",
+    extra: Mapping[str, float] | None = None,
 ) -> Checkpoint:
-    """A checkpoint of whole tensors, as a single device would write it. The caller holds the folder's lock. Raises HapError HAP754."""
+    """A checkpoint of whole tensors, as a single device would write it; `extra` as in its manifest. The caller holds the folder's lock. Raises HapError HAP754."""
     folder = folder_of(base, step)
     tensors = {}
     for name, tensor in values.items():
@@ -171,6 +177,7 @@ def write_whole(
             {},
             tensors,
             (file,),
+            dict(extra or {}),
         )
         complete(partial, folder, manifest)
     except OSError as problem:

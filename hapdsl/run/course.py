@@ -169,18 +169,18 @@ def keep(executor: Rank | InProcess, saving: Saving, seed: int, data: str) -> Pa
     step, program = executor.clock.step - 1, executor.program
     if isinstance(executor, InProcess):
         whole = {v.tensor: assemble(program, v, local) for v, local in executor.held.items()}
-        made = write_whole(saving.folder, program.graph, whole, step, seed, data)
+        made = write_whole(saving.folder, program.graph, whole, step, seed, data, _extra(executor))
         prune(saving.folder, saving.keep)
         return made.folder
     dtypes = {v: executor.lowered.dtype_of(v) for v in executor.lowered.held}
     return Writer(program, dtypes, executor.rank, saving, seed, data).save(step, executor.held, _extra(executor))
 
 
-def _extra(rank: Rank) -> dict[str, float]:
-    """State of the run that is no tensor of the model: the scale of f16 gradients, and how many steps have changed nothing."""
-    scale = rank.gradients.scale
+def _extra(executor: Rank | InProcess) -> dict[str, float]:
+    """State of the run that is no tensor of the model: the scale of f16 gradients (in one process there is none), and how many steps have changed nothing."""
+    scale, skipped = executor.gradients.scale if isinstance(executor, Rank) else None, executor.clock.skipped
     found = {} if scale is None else {"scale": scale.value, "scale.good": float(scale.good)}
-    return {**found, "skipped": float(rank.clock.skipped)} if rank.clock.skipped or found else {}
+    return {**found, "skipped": float(skipped)} if skipped or found else {}
 
 
 def _restore(rank: Rank, extra: Mapping[str, float]) -> None:

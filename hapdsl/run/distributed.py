@@ -42,6 +42,7 @@ class Rank:
     programs, HAP718 where there are more or fewer ranks than devices, HAP722 a dtype that the device lacks. `keep_all` makes `step` return every value.
     `scale` is that of gradients: "auto" (dynamic where something is f16), "off", or a number to begin with.
     `compiled` has torch.compile make one function of what stands between two collectives.
+    `beside` is this rank of the same training, on batches of another size: they share its clock and the scale of gradients.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Rank:
         backend: Backend = GLOO,
         scale: str | float = "auto",
         compiled: bool = False,
+        beside: Rank | None = None,
     ) -> None:
         self.program = program
         self.rank = dist.get_rank()
@@ -63,7 +65,7 @@ class Rank:
             )
         agree(program)  # first: a rank with another program makes other groups, and all would wait for one another
         self.backend, self.device = backend, backend.device()
-        self.clock = Clock(seed, 1)
+        self.clock = Clock(seed, 1) if beside is None else beside.clock
         self.lowered = lower(program, [self.rank], dtypes_at(dtype), self.clock, allow, keep_all)
         require(backend, self.device, self.lowered.torch_dtypes)
         self.groups = groups(program, self.rank, backend)
@@ -78,7 +80,7 @@ class Rank:
             if isinstance(step.work, Exchange)
         }
         self.gradients = Gradients(self.lowered, self.rank, self.device)
-        self.gradients.scale = chosen(scale, self.gradients)
+        self.gradients.scale = chosen(scale, self.gradients) if beside is None else beside.gradients.scale
         # A step that is found wanting behind its last line (f16) changes nothing.
         self.written = {} if self.gradients.scale is not None else written(self.lowered, self.rank)
         loop, after = list(self.lowered.loop), list(self.lowered.after)

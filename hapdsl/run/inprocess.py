@@ -26,6 +26,7 @@ class InProcess:
 
     `dtype` runs every floating tensor at one precision (torch.float64 for exact comparison); `keep_all` makes
     `step` return every value and not only the goals. Parameters and state carry over from step to step, on `device`.
+    `beside` is an executor of the same training, on batches of another size: they share its clock.
     """
 
     def __init__(
@@ -36,9 +37,10 @@ class InProcess:
         allow: Set[str] = frozenset(),
         keep_all: bool = False,
         device: torch.device | None = None,
+        beside: InProcess | None = None,
     ) -> None:
         self.program, self.device = program, device or torch.device("cpu")
-        self.clock = Clock(seed, 1)
+        self.clock = Clock(seed, 1) if beside is None else beside.clock
         self.lowered = lower(program, None, dtypes_at(dtype), self.clock, allow, keep_all)
         self.held: Locals = {}
 

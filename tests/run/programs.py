@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.resources import programs_folder
+from hapdsl.run.initial import initial, random_inputs
 from hapdsl.workbench import Workbench
 from tests.check.random_programs import random_program
 from tests.graph.helpers import graph_of
@@ -40,6 +46,31 @@ model net(batch = 8, d = 16, hidden = 12, scale = 1.0) {
     train loss with adamw(lr = 0.01, weight_decay = 0.1) CLIP
 }
 """
+
+
+def by_hand(
+    graph: TrainingGraph, sizes: Sequence[int], clip: float | None, seed_scale: float
+) -> tuple[list[float], list[float], int]:
+    """HALF in plain PyTorch with autograd, master copies and torch's own scaler, on the first so many samples of one batch in each step: losses, norms, steps that were skipped."""
+    start, batch = initial(graph, 0), random_inputs(graph, 0)
+    masters = [start[n].float().clone().requires_grad_(True) for n in ("w1", "w2")]
+    optimizer = torch.optim.AdamW(masters, lr=0.01, weight_decay=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=seed_scale)
+    losses, norms, skipped = [], [], 0
+    for size in sizes:
+        w1, w2 = (m.half() for m in masters)
+        z = (F.gelu(batch["x"][:size].half() @ w1) @ w2).float() * float(graph.parameters["scale"])
+        loss = F.cross_entropy(z, batch["label"][:size])
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        norms.append(float(torch.nn.utils.clip_grad_norm_(masters, clip if clip is not None else float("inf"))))
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        skipped += scaler.get_scale() < before
+        losses.append(float(loss.detach()))
+    return losses, norms, skipped
 
 
 def randomly(graph: TrainingGraph, seed: int, devices: int = 4) -> Program:

@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 
 from hapdsl.graph.program import Layout, Program
-from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.resources import programs_folder
 from hapdsl.run.actions import scheduled
@@ -22,7 +21,7 @@ from hapdsl.run.data import open_feed
 from hapdsl.run.distributed import Rank
 from hapdsl.run.gradients import Gradients
 from hapdsl.run.how import How
-from hapdsl.run.initial import initial, random_inputs
+from hapdsl.run.initial import initial
 from hapdsl.run.launch import launch
 from hapdsl.run.lower import Exchange, lower
 from hapdsl.run.replicas import check, fingerprint
@@ -33,7 +32,7 @@ from hapdsl.search.restriction import Restriction
 from hapdsl.theory.placements import R
 from hapdsl.workbench import Workbench
 from tests.graph.helpers import graph_of
-from tests.run.programs import HALF, program_of, randomly
+from tests.run.programs import HALF, by_hand, program_of, randomly
 
 DRIFT = """
 op drifting(x[*i]) -> y[*i] { linear x; grad x = y.grad; torch "tests.run.drift.drifting" }
@@ -51,36 +50,11 @@ model m(batch = 8, d = 6) {
 # -- gradients --------------------------------------------------------------------------
 
 
-def by_hand(
-    graph: TrainingGraph, steps: int, clip: float | None, seed_scale: float
-) -> tuple[list[float], list[float], int]:
-    """The f16 model in plain PyTorch with autograd, master copies and torch's own scaler: losses, norms, steps that were skipped."""
-    start, batch = initial(graph, 0), random_inputs(graph, 0)
-    masters = [start[n].float().clone().requires_grad_(True) for n in ("w1", "w2")]
-    optimizer = torch.optim.AdamW(masters, lr=0.01, weight_decay=0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=seed_scale)
-    losses, norms, skipped = [], [], 0
-    for _ in range(steps):
-        w1, w2 = (m.half() for m in masters)
-        z = (F.gelu(batch["x"].half() @ w1) @ w2).float() * float(graph.parameters["scale"])
-        loss = F.cross_entropy(z, batch["label"])
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        norms.append(float(torch.nn.utils.clip_grad_norm_(masters, clip if clip is not None else float("inf"))))
-        before = scaler.get_scale()
-        scaler.step(optimizer)
-        scaler.update()
-        skipped += scaler.get_scale() < before
-        losses.append(float(loss.detach()))
-    return losses, norms, skipped
-
-
 @pytest.mark.parametrize(("clip", "scale"), [("", 2.0**16), ("clip 0.2", 2.0**20)])
 def test_f16_trains_as_with_torchs_scaler(clip, scale):
     """Four uneven ranks against one process with autograd; the large scale overflows f16 in the first steps, which then change nothing."""
     graph = graph_of(HALF.replace("CLIP", clip))
-    losses, norms, skipped = by_hand(graph, 8, 0.2 if clip else None, scale)
+    losses, norms, skipped = by_hand(graph, 8 * [8], 0.2 if clip else None, scale)
     result = train(randomly(graph, 5), 4, 8, how=How(scale=scale))
     assert result is not None
     np.testing.assert_allclose(result.loss, losses, rtol=2e-3)
@@ -99,7 +73,7 @@ def test_a_scale_keeps_what_f16_would_lose():
     without = train(randomly(graph, 5), 4, 1, how=How(scale="off"))
     scaled = train(randomly(graph, 5), 4, 1)
     assert without is not None and scaled is not None
-    wanted = by_hand(graph, 1, None, 2.0**16)[1][0]
+    wanted = by_hand(graph, [8], None, 2.0**16)[1][0]
     assert scaled.grad_norm == pytest.approx(wanted, rel=1e-2) and without.grad_norm == 0
 
 
