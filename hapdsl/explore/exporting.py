@@ -15,8 +15,8 @@ from hapdsl.explore.splicing import replaced
 from hapdsl.graph.program import Program
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Report
-from hapdsl.lang.files import write_file
-from hapdsl.standalone import standalone
+from hapdsl.lang.files import keep_tables, write_file
+from hapdsl.standalone import sources, standalone
 
 Object = dict[str, Any]
 
@@ -33,6 +33,7 @@ import tempfile
 from pathlib import Path
 
 import hapdsl
+from hapdsl.lang.files import keep_tables
 from hapdsl.run.data import open_feed
 
 STEPS = 100
@@ -51,6 +52,7 @@ def main(source="random"):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "plan.hap")
         path.write_text(PLAN, encoding="utf-8")
+        keep_tables([Path(sys.argv[0])], path)  # numbers that the text can't say, if there are any
         plan = hapdsl.load(path)
         step = plan.compile()
     for number, batch in enumerate(batches(plan, source), 1):
@@ -70,6 +72,12 @@ def text_of(opened: Opened) -> str:
     return standalone(opened.bench, opened.tree, block)
 
 
+def made_from(opened: Opened, request: Object) -> list[Path]:
+    """The files beside which numbers lie that the text can't say (`init table`): those of the model; of a plan that was found, and has no file yet, the
+    request's `sources`."""
+    return [*sources(opened.bench, opened.bench.model(opened.tree.model)), *map(Path, request.get("sources", ()))]
+
+
 def export(desk: Desk, request: Object) -> Object:
     """Write a program to `to`: its suffix says as what. `kind` "chart" makes an .svg a Gantt chart. Says `files` and warnings.
 
@@ -78,12 +86,10 @@ def export(desk: Desk, request: Object) -> Object:
     opened = desk.opened(request)
     target = Path(request["to"])
     report = Report()
-    if target.suffix == ".py":
-        write_file(target, script(opened, target.name))
-        files = [target]
-    elif target.suffix == ".hap":
-        write_file(target, text_of(opened))
-        files = [target]
+    if target.suffix in (".py", ".hap"):
+        write_file(target, script(opened, target.name) if target.suffix == ".py" else text_of(opened))
+        beside = keep_tables(made_from(opened, request), target)
+        files = [target] if beside is None else [target, beside]
     else:
         names = [d.name for d in opened.cluster.devices]
         time = "overlap" if request.get("kind") == "chart" else None
@@ -108,9 +114,10 @@ def script(opened: Opened, file: str) -> str:
 
 
 def alone(desk: Desk, request: Object) -> Object:
-    """The text of one file that holds the program, for a run."""
+    """The text of one file that holds the program, for a run, and what it is made from."""
     opened = desk.opened(request)
-    return {"alone": text_of(opened), "devices": opened.program.layout.devices}
+    made = [str(path) for path in made_from(opened, request)]
+    return {"alone": text_of(opened), "devices": opened.program.layout.devices, "sources": made}
 
 
 def in_turns(program: Program) -> Program:

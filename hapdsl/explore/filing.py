@@ -71,8 +71,10 @@ class Filing(Looking):
         self.saving.ask(question, "don't export", lambda path: self._write_export(document, program, path))
 
     def _write_export(self, document: Document, program: str, path: Path) -> None:
-        kind = "chart" if path.name.endswith(".chart.svg") else ""
-        self.work.inquiries.ask("export", "export", [(document, program)], None, ADVISER, to=str(path), kind=kind)
+        kind, made = "chart" if path.name.endswith(".chart.svg") else "", [str(p) for p in self.session.sources]
+        self.work.inquiries.ask(
+            "export", "export", [(document, program)], None, ADVISER, to=str(path), kind=kind, sources=made
+        )
 
     async def heard_export(self, news: Answered) -> None:
         if "files" not in news.answer:
@@ -92,9 +94,8 @@ class Filing(Looking):
         elif subject is None:
             self.tell("only a proven program with a cluster can be run", "warning")
         else:
-            self.work.inquiries.ask(
-                "alone", "alone", [(self.session.documents[subject[0]], subject[2])], subject, ADVISER
-            )
+            document, made = self.session.documents[subject[0]], [str(p) for p in self.session.sources]
+            self.work.inquiries.ask("alone", "alone", [(document, subject[2])], subject, ADVISER, sources=made)
 
     async def heard_alone(self, news: Answered) -> None:
         if "alone" not in news.answer:
@@ -102,16 +103,17 @@ class Filing(Looking):
         elif not self.running:
             self.running, self.stopped = True, False
             self.tell(f"running {STEPS} steps on {news.answer['devices']} processes of this machine; esc stops it")
-            self.run_worker(self._run(news.answer["alone"], news.question.subject[2]), exit_on_error=False)
+            made = [Path(path) for path in news.answer["sources"]]
+            self.run_worker(self._run(news.answer["alone"], made, news.question.subject[2]), exit_on_error=False)
 
-    async def _run(self, text: str, program: str) -> None:
+    async def _run(self, text: str, made: list[Path], program: str) -> None:
         """Run a text's program in a process of its own, and say what came of it."""
         try:
             self.runs = self.runs or TemporaryDirectory(prefix="hapdsl-run-", ignore_cleanup_errors=True)
             folder = Path(tempfile.mkdtemp(dir=self.runs.name))  # each run's trace has a name of its own
             file, trace = folder / "plan.hap", folder / f"{program}.trace.json"
             file.write_text(text, encoding="utf-8")
-            keep_tables(self.session.sources, file)
+            keep_tables(made, file)
             self.runner = await children.start(
                 "run", str(file), "--program", program, "--steps", str(STEPS), "--trace", str(trace), "--json"
             )

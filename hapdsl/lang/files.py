@@ -49,9 +49,9 @@ def _hindrance(path: Path, read: Iterable[Path]) -> str:
     return "" if os.access(path if path.exists() else folder, os.W_OK) else "no permission"
 
 
-def keep_tables(sources: Iterable[Path], output: Path) -> None:
+def keep_tables(sources: Iterable[Path], output: Path) -> Path | None:
     """Numbers that a text can't say stand beside it (`init table`, FILE.hap.npz); what is written from such a text takes them along.
-    Raises HapError HAP852."""
+    Returns where they are now, None where there are none. Raises HapError HAP852."""
     for source in sources:
         beside = f"{source}.npz"
         if os.path.isfile(beside):
@@ -60,7 +60,8 @@ def keep_tables(sources: Iterable[Path], output: Path) -> None:
             except OSError as problem:
                 raise error("HAP852", f"{output}.npz can't be written: {beside} can't be read ({problem.strerror})", Span(f"{output}.npz")) from None  # fmt: skip
             write_file(Path(f"{output}.npz"), raw)
-            return
+            return Path(f"{output}.npz")
+    return None
 
 
 def _write(real: Path, raw: bytes) -> None:

@@ -13,14 +13,14 @@ from hapdsl.cluster.lost import without
 from hapdsl.graph.program import Program
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, error
-from hapdsl.lang.files import write_file
+from hapdsl.lang.files import keep_tables, write_file
 from hapdsl.run.checkpoint import Checkpoint, find, steps
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.heartbeat import Lost
 from hapdsl.run.launch import outer_rank
 from hapdsl.run.result import RunResult
 from hapdsl.run.train import train
-from hapdsl.standalone import standalone
+from hapdsl.standalone import sources, standalone
 from hapdsl.virtual import plan_over
 from hapdsl.workbench import Workbench
 
@@ -125,6 +125,7 @@ def _smaller(run: Survivor, stop: Lost, folder: Path, start: Checkpoint | None) 
     tree = bench.program()
     program = bench.proven(tree).program  # from its text, as `hapdsl run` would
     write_file(path, text)
+    keep_tables(sources(run.bench, run.bench.model(run.tree.model)), path)
     run.bench, run.tree, run.program = bench, tree, program
     resumed = None if start is None else start.folder
     return Replanned(lost, stop.diagnostics[0].message, len(left.cluster), path, resumed, time.monotonic() - began)

@@ -143,14 +143,14 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 def test_tables_go_along_where_there_are_any(tmp_path, monkeypatch):
     without, source, output = tmp_path / ("y" * 255), tmp_path / "m.hap", tmp_path / "plan.hap"
     (tmp_path / "m.hap.npz").write_bytes(b"numbers")
-    keep_tables([without], output)
-    assert not (tmp_path / "plan.hap.npz").exists()
-    keep_tables([without, source], output)
+    assert keep_tables([without], output) is None and not (tmp_path / "plan.hap.npz").exists()
+    assert keep_tables([without, source], output) == tmp_path / "plan.hap.npz"
     assert (tmp_path / "plan.hap.npz").read_bytes() == b"numbers"
 
     def refused(*_):
         raise PermissionError(13, "Permission denied")
 
+    assert found(lambda: keep_tables([source], tmp_path / "none" / "plan.hap")) == [("HAP852", 0, 0)]
     monkeypatch.setattr(Path, "read_bytes", refused)
     assert found(lambda: keep_tables([source], output)) == [("HAP852", 0, 0)]
 

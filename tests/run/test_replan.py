@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,7 +19,9 @@ from hapdsl.lang.resources import programs_folder
 from hapdsl.run import replan
 from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.heartbeat import Lost
+from hapdsl.run.initial import initial
 from hapdsl.run.replan import Survivor, train_on
+from hapdsl.run.train import train
 from hapdsl.workbench import Workbench
 
 MODEL = f'import "{programs_folder() / "models" / "mlp.hap"}"\n'
@@ -138,6 +141,31 @@ def test_what_is_remarkable_about_the_data_is_said_once(tmp_path, monkeypatch):
     monkeypatch.setattr(replan, "_smaller", lambda *_: "replanned")
     assert train_on(run, None, Saving(tmp_path / "c", 2), noted=heard.append) is None
     assert heard == ["few samples"] and run.replans == ["replanned"] * 2
+
+
+def test_what_a_text_can_t_say_goes_along(tmp_path, monkeypatch):
+    """Tables lie beside the file that the model stands in: the run begins anew with them, and so does whoever runs the new program by hand."""
+    model = tmp_path / "mlp.hap"
+    model.write_text((programs_folder() / "models" / "mlp.hap").read_text().replace("init zeros", "init table"))
+    np.savez(f"{model}.npz", b1=np.arange(32))
+    folder = tmp_path / "plans"
+    bench = Workbench(folder / "trio.hap", text(TRIO, "[32, 16, 16]").replace(MODEL, f'import "{model}"\n'))
+    run = Survivor(bench, bench.program(), bench.proven(bench.program()).program)
+    lost = [Lost(1, Diagnostic("HAP720", "gone")), Lost(0, Diagnostic("HAP720", "gone"))]
+
+    def lossy(*arguments, **wishes):
+        if lost:
+            (tmp_path / "c").mkdir(exist_ok=True)  # as whoever keeps checkpoints there does
+            raise lost.pop()
+        return train(*arguments, **wishes)
+
+    monkeypatch.setattr(replan, "train", lossy)
+    found = train_on(run, None, Saving(tmp_path / "c", 2), steps=2)
+    assert found is not None and len(found.loss) == 2 and len(run.replans) == 2
+    for done in run.replans:
+        written = Workbench(done.program)
+        graph = written.graph("mlp", written.settings(written.program()))
+        assert initial(graph)["b1"].tolist() == list(range(32))
 
 
 def test_other_failures_are_not_answered_with_a_plan(tmp_path):
