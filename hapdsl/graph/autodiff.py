@@ -64,9 +64,16 @@ class _Backward:
         """Ids of the tensors between a trained parameter and anything else."""
         needed = {id(t) for t in self.drafts.tensors if t.kind == "param"}
         for node in self.drafts.nodes:
-            if any(id(t) in needed for t in node.inputs):
+            if self.asked(node, needed):
                 needed.update(id(t) for t in node.outputs if t.dtype in FLOATS)
         return needed
+
+    @staticmethod
+    def asked(node: DraftNode, needed: set[int]) -> dict[int, Draft]:
+        """The operands of a call, by position, that need a gradient and to which it passes one."""
+        stopped = node.instance.decl.stopped
+        found = {p: t for p, t in enumerate(node.inputs) if id(t) in needed}
+        return {p: t for p, t in found.items() if node.instance.given[p].operand not in stopped} if stopped else found
 
     def run(self) -> None:
         loss = self.drafts.loss
@@ -77,7 +84,7 @@ class _Backward:
         live = self.towards(loss, forward)
         for node in forward:
             if id(node) in live:
-                for tensor in {id(t): t for t in node.inputs if id(t) in self.needed}.values():
+                for tensor in {id(t): t for t in self.asked(node, self.needed).values()}.values():
                     self.pending[id(tensor)] = self.pending.get(id(tensor), 0) + 1
         seed = Draft(f"{loss.name}.grad", (), loss.dtype, "seed", span=self.drafts.train_span)
         self.drafts.tensors.append(seed)
@@ -86,19 +93,18 @@ class _Backward:
             if id(node) in live:
                 self.node(node)
 
-    @staticmethod
-    def towards(loss: Draft, forward: list[DraftNode]) -> set[int]:
-        """Ids of the calls that the loss depends on."""
+    def towards(self, loss: Draft, forward: list[DraftNode]) -> set[int]:
+        """Ids of the calls through which gradients come from the loss."""
         wanted, live = {id(loss)}, set()
         for node in reversed(forward):
             if any(id(t) in wanted for t in node.outputs):
                 live.add(id(node))
-                wanted.update(id(t) for t in node.inputs)
+                wanted.update(id(t) for t in self.asked(node, self.needed).values())
         return live
 
     def node(self, node: DraftNode) -> None:
         """All gradients that one call passes to its operands."""
-        targets = {p: t for p, t in enumerate(node.inputs) if id(t) in self.needed}
+        targets = self.asked(node, self.needed)
         if node.instance.decl.notation:
             for position, tensor in targets.items():
                 op, others, attributes = notation.gradient(node.instance, position)

@@ -52,6 +52,7 @@ def build(
         updates = {**differentiate(drafts, ops), **drafts.renewed}
     elif drafts.loss is None and not drafts.outputs and not drafts.metrics:
         raise error("HAP230", f"model '{model.name}' trains nothing and has no output", model.span, "add `train loss with …` or `output …`")  # fmt: skip
+    drafts.join()
     graph = _finish(model, drafts, updates, ops)
     if drafts.microbatch is None or drafts.microbatch.count == 1 or not updates:
         return graph

@@ -248,6 +248,8 @@ class _Elaborator:
                     f"{decl.name}: {when} {shown} stands for '{result.name}', which is {list(instance.result_shapes[k])}",
                     span,
                 )
+            if rule is not None and isinstance(rule.value, nodes.Name) and rule.value.id in decl.stopped:
+                value = self.out.stop(value, paths[k] if paths else scope.temporary(decl.name), scope, span)
             if paths is not None and value.name != paths[k]:
                 self.out.aliases[paths[k]] = value
             found.append(value)

@@ -29,6 +29,7 @@ class Draft:
     span: Span = NOWHERE
     repeat: Repeats = ()
     master: str | None = None  # the dtype of the copy that is updated
+    stops: Draft | None = None  # the tensor that this one is, but for the gradient, which doesn't pass (`Drafts.stop`)
     home: object = None  # the scope that made it, so that `return y` may rename what is its own
 
 

@@ -246,7 +246,7 @@ class Builder(Layouts):
         return Value(once.tensor, dims, resolved(once.stored), once.dtype)
 
     def depends_on_parameters(self, x: Value) -> bool:
-        """Is x a trained parameter, or made of one?"""
+        """Is x a trained parameter, or made of one so that it passes a gradient?"""
         seen: set[int] = set()
         stack = [x.tensor]
         while stack:
@@ -255,7 +255,7 @@ class Builder(Layouts):
                 continue
             seen.add(id(t))
             if t.statement is not None:
-                stack.extend(t.statement.operands)
+                stack.extend(t.statement.passes)
             elif t.name in self.declared and self.declared[t.name].kind == "param":
                 return True
         return False

@@ -31,7 +31,7 @@ def clean(graph: Graph) -> None:
     """Take away what computes nothing, and put one call in the place of each composite. Cost: linear in nodes, per pattern."""
     for node in list(graph.nodes):
         if node.target is torch.ops.aten.detach_.default:
-            node.target = torch.ops.aten.detach.default  # in place it changes no number
+            _detached(node)
         if node.op == "call_function" and _is_nothing(node):
             source = node.all_input_nodes[0] if node.all_input_nodes else None
             if source is not None and node.users:
@@ -55,6 +55,13 @@ def clean(graph: Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op == "call_function" and not node.users and not changes(node):
             graph.erase_node(node)
+
+
+def _detached(node: Node) -> None:
+    """In place it changes no number: who reads the tensor from here on reads it without a gradient."""
+    node.target = torch.ops.aten.detach.default
+    changed, order = node.all_input_nodes[0], {n: k for k, n in enumerate(node.graph.nodes)}
+    changed.replace_all_uses_with(node, lambda user: order[user] > order[node])
 
 
 def _without_empty(node: Node) -> None:

@@ -113,14 +113,12 @@ def import_module(
     found, outputs = _results(builder)
     if found is None and not outputs:
         raise error("HAP873", NO_RESULT, help=RESULTS)
-    if found is not None and not any(d.kind == "param" for d in builder.declared.values()):
+    if found is not None and not _freeze(builder, found):
         outputs = [("loss", found), *outputs]  # nothing to train: the loss is an output like the others
         found = None
     live = _live(
         builder.statements, [v for _, v in outputs] + ([found] if found is not None else []), found is not None
     )
-    if found is not None:
-        _freeze(builder, live, found)
     symbols = Symbols({n: (a,) for n, a in words.items()}, taken=[*builder.declared], measured=builder.measured)
     find_parts(symbols, live, builder.declared)
     writer = Writer(builder, symbols, live, call if found is not None else None)
@@ -206,15 +204,19 @@ def _live(statements: list[Statement], results: list[Value], training: bool) -> 
     return [s for s in statements if any(id(t) in wanted for t in s.makes)]
 
 
-def _freeze(builder: Builder, live: list[Statement], loss: Value) -> None:
-    """Parameters that other results read and the loss doesn't: they have no gradient, and stay as they are."""
+def _freeze(builder: Builder, loss: Value) -> bool:
+    """Parameters to which no gradient comes from the loss (other results read them, or it reads what is detached) stay as they are.
+    Is anything trained?"""
     reached = {id(loss.tensor)}
-    for s in reversed(live):
+    for s in reversed(builder.statements):
         if any(id(t) in reached for t in s.makes):
-            reached.update(id(t) for t in s.operands)
-    for d in builder.declared.values():
-        if d.kind == "param" and id(d.tensor) not in reached:
+            reached.update(id(t) for t in s.passes)
+    params = [d for d in builder.declared.values() if d.kind == "param"]
+    trained = [d for d in params if id(d.tensor) in reached]
+    for d in params if trained else ():
+        if id(d.tensor) not in reached:
             d.kind = "frozen"
+    return bool(trained)
 
 
 def _is_trained(builder: Builder, name: str, read: set[int], trains: bool) -> bool:
@@ -227,5 +229,5 @@ def _note(note: str, unused: list[str], remarks: list[str]) -> list[str]:
     lines += remarks
     if unused:
         shown = ", ".join(unused[:4]) + (f" and {len(unused) - 4} more" if len(unused) > 4 else "")
-        lines.append(f"the loss doesn't depend on these parameters, so they aren't trained: {shown}")
+        lines.append(f"no gradient comes from the loss to these parameters, so they aren't trained: {shown}")
     return lines

@@ -132,13 +132,11 @@ class Layouts:
         if len({id(a) for a in flat(stored)}) < len(flat(stored)):
             raise self.refuse(f"{op} with one index for two dims of its result")
         result = Tensor()
-        shapes = [v.stored for v in operands]
-        statement = Statement(
-            op, [v.tensor for v in operands], attributes, result, self.origin, inner, shapes, stored, called=called
-        )
+        read, shapes, dtype = [v.tensor for v in operands], [v.stored for v in operands], dtype or operands[0].dtype
+        statement = Statement(op, read, attributes, result, dtype, self.origin, inner, shapes, stored, called=called)
         result.statement = statement
         self.statements.append(statement)
-        return Value(result, dims, stored, dtype or operands[0].dtype)
+        return Value(result, dims, stored, dtype)
 
     def emit_many(
         self,

@@ -34,12 +34,8 @@ def same(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
 @handles("aten.detach.default")
 def detach(b: Builder, node: Node, x: Value) -> Value:
     """What depends on no parameter passes no gradient anyway."""
-    if x.dtype in FLOATS and b.depends_on_parameters(x):
-        raise b.refuse(
-            "detach() of what parameters make, whose gradient would have to stop here,",
-            "make the parameters before it frozen (requires_grad = False), or take the tensor as an input",
-        )
-    return x
+    x = replace(x, dims=resolved(x.dims), stored=resolved(x.stored))
+    return b.emit("detach", [x], x.dims, x.stored) if x.dtype in FLOATS and b.depends_on_parameters(x) else x
 
 
 @handles(

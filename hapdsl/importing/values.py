@@ -9,6 +9,7 @@ from typing import Any
 
 from hapdsl.importing.atoms import Atom, Dim, leaves
 from hapdsl.importing.trace import Origin
+from hapdsl.theory.dtypes import FLOATS
 
 Layout = tuple[Dim, ...]
 
@@ -111,6 +112,7 @@ class Statement:
     operands: list[Tensor]
     attributes: dict[str, Any]
     result: Tensor
+    dtype: str
     origin: Origin
     inner: bool = False
     shapes: list[Layout] = field(default_factory=list)  # of the operands, as stored
@@ -123,6 +125,11 @@ class Statement:
     @property
     def makes(self) -> list[Tensor]:
         return self.results or [self.result]
+
+    @property
+    def passes(self) -> list[Tensor]:
+        """The operands to which gradients of its results pass: none from whole numbers, or from true and false."""
+        return [] if self.op == "detach" or self.dtype not in FLOATS else self.operands
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ from hapdsl.theory.dtypes import DTYPE_BYTES, KINDS
 from hapdsl.theory.expressions import names_in
 from hapdsl.theory.patterns import free_stars, parting
 
+NO_GRADIENT = "none"  # `grad x = none`
 # What lines of programs call besides operators: an operator of such a name couldn't be told from it.
 RESERVED = frozenset(
     ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "partial", "input", "param", "state", "seed", "free")
@@ -21,7 +22,7 @@ RESERVED = frozenset(
 class OpDecl:
     """One operator as declared. `attributes` maps a name to its default, None where required; an operand with a default
     (`lr[] = 0.1`) is among them: a call gives it as a tensor or as a number. `training` and `evaluation` say what stands for a call
-    in the graphs of that kind, `without[p]` where the attribute p is 0."""
+    in the graphs of that kind, `without[p]` where the attribute p is 0. To operands that are `stopped` no gradient passes."""
 
     name: str
     operands: tuple[nodes.Operand, ...]
@@ -34,6 +35,7 @@ class OpDecl:
     flops: nodes.Expr | None = None
     tiled: tuple[nodes.Index, ...] = ()
     grads: tuple[nodes.Rule, ...] = ()
+    stopped: frozenset[str] = frozenset()
     training: tuple[nodes.Rule, ...] = ()
     evaluation: tuple[nodes.Rule, ...] = ()
     without: dict[str, tuple[nodes.Rule, ...]] = field(default_factory=dict)
@@ -97,7 +99,7 @@ def declare(op: nodes.Op, report: Report) -> OpDecl:
 def _body(op: nodes.Op) -> dict:
     """The statements of the body, gathered by what they say."""
     said: dict = {
-        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "training": [], "evaluation": [], "without": {}, "dtypes": {}, "at": {}, "order": {}, "reads": {}, "tiled": [],
+        "sums": set(), "wholes": set(), "linear": [], "sizes": {}, "grads": [], "stopped": set(), "training": [], "evaluation": [], "without": {}, "dtypes": {}, "at": {}, "order": {}, "reads": {}, "tiled": [],
     }  # fmt: skip
     for statement in op.body:
         match statement:
@@ -114,7 +116,8 @@ def _body(op: nodes.Op) -> dict:
             case nodes.Tiled(dims=dims):
                 said["tiled"].extend(dims)
             case nodes.Grad(rules=rules):
-                said["grads"].extend(rules)
+                said["grads"].extend(r for r in rules if not _ends(r))
+                said["stopped"].update(t for r in rules if _ends(r) for t in r.targets)
             case nodes.Training(rules=rules):
                 said["training"].extend(rules)
             case nodes.Evaluation(rules=rules):
@@ -139,9 +142,15 @@ def _body(op: nodes.Op) -> dict:
         "linear": tuple(said["linear"]),
         "tiled": tuple(said["tiled"]),
         "grads": tuple(said["grads"]),
+        "stopped": frozenset(said["stopped"]),
         "training": tuple(said["training"]),
         "evaluation": tuple(said["evaluation"]),
     }
+
+
+def _ends(rule: nodes.Rule) -> bool:
+    """Does a `grad` say that no gradient passes?"""
+    return isinstance(rule.value, nodes.Name) and rule.value.id == NO_GRADIENT
 
 
 def _check(op: nodes.Op, decl: OpDecl, report: Report) -> None:
@@ -207,7 +216,8 @@ def _check_statement(statement: nodes.Statement, op: nodes.Op, decl: OpDecl, ind
             grads = {f"{r}.grad" for r in results}
             for rule in rules:
                 known(set(rule.targets), operands, "operand")
-                known(names_in(rule.value), operands | results | grads | attributes | indices, "operand, output or gradient")  # fmt: skip
+                read = names_in(rule.value) if not _ends(rule) else set()
+                known(read, operands | results | grads | attributes | indices, "operand, output or gradient")
         case nodes.Training(rules=rules) | nodes.Evaluation(rules=rules) | nodes.Without(rules=rules):
             if isinstance(statement, nodes.Without):
                 known({statement.attribute}, attributes, "attribute")

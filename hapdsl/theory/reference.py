@@ -22,7 +22,7 @@ from hapdsl.lang.files import write_file
 from hapdsl.lang.inline import inline
 from hapdsl.lang.print import to_text
 from hapdsl.theory.library import blocks, standard
-from hapdsl.theory.ops import OpDecl, declare, index_names
+from hapdsl.theory.ops import NO_GRADIENT, OpDecl, declare, index_names
 
 GROUPS = {
     "linear": "Products",
@@ -200,7 +200,8 @@ def _facts(op: nodes.Op, decl: OpDecl) -> Iterator[tuple[str, str]]:
         yield "extent", f"`{index} = {inline(value)}`"
     yield (
         "gradient",
-        "; ".join(f"`{inline(r)}`" for r in decl.grads) or ("by its notation" if decl.notation else "none"),
+        "; ".join([*(f"`{inline(r)}`" for r in decl.grads), *(f"`{o} = {NO_GRADIENT}`" for o in sorted(decl.stopped))])
+        or ("by its notation" if decl.notation else "none"),
     )
     without = [(f"where `{name}` is 0", rules) for name, rules in decl.without.items()]
     for word, instead in (("in training", decl.training), ("in evaluation", decl.evaluation), *without):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hapdsl.importing.convert import import_module
 from tests.importing import public
-from tests.importing.helpers import bench_of, classify, own_loss, refused, round_trip
+from tests.importing.helpers import bench_of, classify, own_loss, round_trip
 from tests.importing.public import CACHED, images, tokens
 
 PIXELS = "pixel_values : f32[batch = 2, 3, 32, 32]; labels : i64[batch]"
@@ -68,7 +68,12 @@ def test_what_the_loss_does_not_see_stays_as_it_is() -> None:
     assert {"layers.0.spare.weight", "other.bias"} <= set(found.unused)
 
 
-def test_a_gradient_that_stops_is_refused() -> None:
-    """Taken for its value alone, it would train what eager PyTorch doesn't."""
-    found = refused(lambda: import_module(Heads(stop=True), "x : f32[batch = 8, 5]; label : i64[batch]"))
-    assert found.code == "HAP877" and "detach" in found.message and "requires_grad" in found.help
+def test_where_the_gradient_stops_nothing_is_trained() -> None:
+    """Behind `detach` the head alone is; what comes before it is read as it is."""
+    example = "x : f32[batch = 8, 5]; label : i64[batch]"
+    batch = {"x": torch.randn(8, 5), "label": torch.randint(4, (8,))}
+    trip = round_trip(Heads(stop=True), example, batch)
+    assert trip.loss_diff < 1e-10 and trip.weight_diff < 1e-10
+    assert {t.name for t in trip.graph.of_kind("param")} == {"head.weight", "head.bias"}
+    assert {"first.weight", "layers.1.used.bias"} <= {t.name for t in trip.graph.of_kind("frozen")}
+    assert not any(n.section == "backward" and n.op == "tanh_grad" for n in trip.graph.nodes)

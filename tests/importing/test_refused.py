@@ -119,7 +119,6 @@ class Around(nn.Module):
 @pytest.mark.parametrize(
     ("function", "inside", "example", "code", "words"),
     [
-        (lambda x: x.detach_() * 2, nn.Linear(8, 8), X, "HAP877", "detach()"),
         (lambda x: x + torch.empty(8).normal_(), nn.Linear(8, 8), X, "HAP874", "aten.normal_"),
         (lambda x: x + torch.multinomial(torch.ones(8), 1), nn.Linear(8, 8), X, "HAP874", "aten.multinomial"),
         (lambda x: torch.native_dropout(x, 0.5, True)[0], nn.Linear(8, 8), X, "HAP874", "aten.native_dropout"),
