@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hapdsl.check.split import split_name
-from hapdsl.graph.program import Layout
+from hapdsl.graph.program import MOST_DEVICES, Layout
 from hapdsl.graph.training import DimensionClass, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
@@ -19,8 +19,6 @@ from hapdsl.theory.expressions import evaluate
 Mesh = tuple[tuple[str, int], ...]
 Dealt = nodes.Shares | nodes.Ratio
 Cut = dict[tuple[int, ...], np.ndarray]  # by mesh axes: units per device
-
-MOST_DEVICES = 100_000
 
 
 @dataclass

@@ -16,11 +16,10 @@ from hapdsl.cluster.hardware import Cluster, Device
 from hapdsl.cluster.links import Host, Link
 from hapdsl.cluster.measured import read_measured, read_operators
 from hapdsl.cluster.settings import new_in, read_device, read_link, read_uplink
+from hapdsl.graph.program import MOST_DEVICES
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report
 from hapdsl.lang.nodes import Span
-
-MOST_DEVICES = 100_000
 
 
 def build(cluster: nodes.Cluster, report: Report | None = None) -> Cluster:

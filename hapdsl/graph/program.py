@@ -22,6 +22,7 @@ METHODS = {  # the first is the default, and wins a tie
     "reduce_scatter": ("padded", "grouped", "hierarchical"),
     "all_to_all": ("pairwise", "hierarchical"),
 }
+MOST_DEVICES = 100_000  # of a mesh, and so of a cluster
 
 
 def conversion(source: Placement, target: Placement) -> str | None:
