@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hapdsl.cost.numbers import FREE, LOAD, LOCAL, Draft, Numbers
+from hapdsl.cost.numbers import FREE, LOAD, LOCAL, Numbered, Numbers
 from hapdsl.cost.pricing import Line, Price, Pricer
 from hapdsl.graph.inplace import overwrites
 
@@ -27,7 +27,7 @@ class Columns:
     lines that do; `writes` and `writers` the same of what they make: int arrays [operands]. Cost: O(lines + operands).
     """
 
-    def __init__(self, lines: Sequence[Draft | Line], pricer: Pricer) -> None:
+    def __init__(self, lines: Sequence[Numbered | Line], pricer: Pricer) -> None:
         self.lines, self.pricer = lines, pricer
         self.kinds: Ints = np.fromiter((line.kind for line in lines), np.int64, len(lines))
 

@@ -115,7 +115,7 @@ def evaluate(program: Program, cluster: Cluster, pricer: Pricer | None = None) -
         pricer = Pricer(program.graph, program.layout, cluster)
     elif not pricer.fits(program, cluster):
         raise ValueError("this pricer was made for another graph, layout or cluster")
-    columns = Columns(pricer.drafts(program.instructions), pricer)
+    columns = Columns(pricer.numbered(program.instructions), pricer)
     starts, ends = simulated(columns)
     stages = _stages(columns)
     return Cost(

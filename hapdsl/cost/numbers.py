@@ -18,7 +18,7 @@ LOCAL, FREE, LOAD = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Numbered:
     """An instruction whose values and kind are numbered: a line without a price. `kind` is LOCAL, FREE or LOAD for what costs nothing."""
 
     instruction: Instruction
@@ -41,7 +41,7 @@ class Numbers:
         self.values: list[Value] = []
         self.shape_of: list[int] = []
         self.samples: list[Value] = []
-        self.examples: list[Draft] = []
+        self.examples: list[Numbered] = []
         self.result_of: list[int] = []
         self.replaces: list[int] = []
         results = [graph.resolve(n) for n in (graph.loss, *graph.outputs, *graph.metrics) if n is not None]
@@ -92,14 +92,14 @@ class Numbers:
         found = self._looks[name] = (number, tensor.classes)
         return found
 
-    def draft(self, instruction: Instruction) -> Draft:
+    def number(self, instruction: Instruction) -> Numbered:
         """An instruction with its numbers."""
-        return self._drafted(
+        return self._numbered(
             instruction, [self.slot(v) for v in instruction.inputs], [self.slot(v) for v in instruction.outputs]
         )
 
-    def drafts(self, instructions: Sequence[Instruction]) -> list[Draft]:
-        """The drafts of a program. Values are first looked up as objects, which most programs share between their instructions."""
+    def number_all(self, instructions: Sequence[Instruction]) -> list[Numbered]:
+        """The instructions of a program with their numbers. Values are first looked up as objects, which most programs share between their instructions."""
         slots: dict[int, int] = {}
         found = []
         for instruction in instructions:
@@ -112,14 +112,14 @@ class Numbers:
                         slot = slots[id(value)] = self.slot(value)
                     side.append(slot)
                 sides.append(side)
-            found.append(self._drafted(instruction, *sides))
+            found.append(self._numbered(instruction, *sides))
         return found
 
-    def _drafted(self, instruction: Instruction, inputs: list[int], outputs: list[int]) -> Draft:
+    def _numbered(self, instruction: Instruction, inputs: list[int], outputs: list[int]) -> Numbered:
         node = instruction.node
         if node is None and not instruction.is_collective:
             kind = LOAD if instruction.op in LOADS else FREE if instruction.op == "free" else LOCAL
-            return Draft(instruction, inputs, outputs, kind)
+            return Numbered(instruction, inputs, outputs, kind)
         shapes = self.shape_of
         key = (
             instruction.op if node is None else self._call(node),
@@ -127,10 +127,10 @@ class Numbers:
             tuple([shapes[s] for s in inputs]), tuple([shapes[s] for s in outputs]),
         )  # fmt: skip
         kind = self._kinds.setdefault(key, len(self.examples))
-        draft = Draft(instruction, inputs, outputs, kind)
+        numbered = Numbered(instruction, inputs, outputs, kind)
         if kind == len(self.examples):
-            self.examples.append(draft)
-        return draft
+            self.examples.append(numbered)
+        return numbered
 
     def _call(self, node: Node) -> int:
         """A number that two calls share if they are the same operator with the same attributes and operands."""

@@ -13,7 +13,7 @@ from hapdsl.cluster.hardware import Cluster
 from hapdsl.cluster.wiring import Wiring
 from hapdsl.cost.collectives import best_method, collective_seconds
 from hapdsl.cost.compute import compute_seconds
-from hapdsl.cost.numbers import FREE, LOAD, LOCAL, Draft, Numbers
+from hapdsl.cost.numbers import FREE, LOAD, LOCAL, Numbered, Numbers
 from hapdsl.graph.program import Instruction, Layout, Program, Value
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang.diagnostics import error
@@ -66,8 +66,8 @@ class Pricer:
         self._groups: dict[int, list[list[int]]] = {}
         zero = np.zeros(len(cluster), dtype=np.int64)
         self._prices.update(dict.fromkeys((LOCAL, FREE, LOAD), Price(np.zeros(len(cluster)), zero)))
-        # Drafts of the last program, by the id of the instruction that the draft keeps alive.
-        self._recent: dict[int, Draft] = {}
+        # The last program with its numbers, by the ids of its instructions, which this keeps alive.
+        self._recent: dict[int, Numbered] = {}
 
     def fits(self, program: Program, cluster: Cluster) -> bool:
         """Was this pricer made for the program's graph and layout (the same objects) and for this cluster?"""
@@ -126,36 +126,38 @@ class Pricer:
 
     def line(self, instruction: Instruction) -> Line:
         """An instruction with its values numbered and its price."""
-        return self.priced(self.numbers.draft(instruction))
+        return self.priced(self.numbers.number(instruction))
 
-    def drafts(self, instructions: Iterable[Instruction]) -> list[Draft]:
-        """The drafts of a whole program; those of the instructions that the last program shared are at hand."""
+    def numbered(self, instructions: Iterable[Instruction]) -> list[Numbered]:
+        """A whole program with its numbers; those of the instructions that the last program shared are at hand."""
         listed = list(instructions)
         recent = self._recent
         found = [recent.get(id(i)) for i in listed]
-        new = iter(self.numbers.drafts([i for i, draft in zip(listed, found, strict=True) if draft is None]))
-        drafts = [draft if draft is not None else next(new) for draft in found]
-        self._recent = dict(zip(map(id, listed), drafts, strict=True))
-        return drafts
+        new = iter(self.numbers.number_all([i for i, known in zip(listed, found, strict=True) if known is None]))
+        numbered = [known if known is not None else next(new) for known in found]
+        self._recent = dict(zip(map(id, listed), numbered, strict=True))
+        return numbered
 
-    def know(self, drafts: Sequence[Draft]) -> None:
-        """The drafts of a program whose instructions will be asked for next."""
-        self._recent = {id(draft.instruction): draft for draft in drafts}
+    def know(self, numbered: Sequence[Numbered]) -> None:
+        """A program whose instructions will be asked for next, with their numbers."""
+        self._recent = {id(line.instruction): line for line in numbered}
 
-    def priced(self, draft: Draft) -> Line:
-        """A draft of this pricer's numbers with its price."""
-        return Line(draft.instruction, draft.inputs, draft.outputs, self.price_of(draft.kind), draft.kind)
+    def priced(self, numbered: Numbered) -> Line:
+        """An instruction with this pricer's numbers, and its price."""
+        return Line(
+            numbered.instruction, numbered.inputs, numbered.outputs, self.price_of(numbered.kind), numbered.kind
+        )
 
     def price_of(self, kind: int) -> Price:
         """The price of a kind of instruction."""
         found = self._prices.get(kind)
         if found is None:
-            draft = self.numbers.examples[kind]
-            make = self._collective if draft.instruction.node is None else self._compute
-            dtype = draft.instruction.dtype
-            found = make(draft.instruction, self._sum(draft.inputs, dtype), self._sum(draft.outputs, dtype))
+            example = self.numbers.examples[kind]
+            make = self._collective if example.instruction.node is None else self._compute
+            dtype = example.instruction.dtype
+            found = make(example.instruction, self._sum(example.inputs, dtype), self._sum(example.outputs, dtype))
             # What stands in a `microbatch` block is done in every turn.
-            times = self.graph.times(draft.instruction.section)
+            times = self.graph.times(example.instruction.section)
             found = self._prices[kind] = found if times == 1 else replace(found, seconds=found.seconds * times)
         return found
 

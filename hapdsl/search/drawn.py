@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
-from hapdsl.cost.numbers import Draft, Numbers
+from hapdsl.cost.numbers import Numbered, Numbers
 from hapdsl.graph.program import Instruction, Value, conversion
 from hapdsl.graph.training import LOADED, Node
 from hapdsl.search.choices import Choice
@@ -46,7 +46,7 @@ class Message:
     section: str
     repeat: Turn
     shape: tuple[object, ...]
-    drafts: dict[str | None, Draft] = field(default_factory=dict)
+    numbered: dict[str | None, Numbered] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -56,7 +56,7 @@ class Trace:
 
     choice: Choice
     restriction: Restriction
-    drafts: list[Draft]
+    numbered: list[Numbered]
     routes: list[tuple[str, Placement, Offer, tuple[Step, ...]]]
     messages: list[tuple[int, Message]]
 
@@ -66,13 +66,13 @@ class Drawn:
 
     def __init__(self, numbers: Numbers) -> None:
         self.training, self.numbers = numbers.graph, numbers
-        self._calls: dict[tuple[object, ...], tuple[Rule, Draft]] = {}
-        self._loads: dict[tuple[object, ...], Draft] = {}
+        self._calls: dict[tuple[object, ...], tuple[Rule, Numbered]] = {}
+        self._loads: dict[tuple[object, ...], Numbered] = {}
         self._waits: dict[tuple[object, ...], Waiting] = {}
         self._messages: dict[tuple[object, ...], Message] = {}
         self._traces: dict[Hashable, Trace] = {}
 
-    def call(self, k: int, node: Node, rule: Rule, at: Node) -> Draft:
+    def call(self, k: int, node: Node, rule: Rule, at: Node) -> Numbered:
         """Call k under a rule: where it stands, or once more for call `at`."""
         key = (k, id(rule)) if at is node else (k, id(rule), at.section, at.repeat)
         found = self._calls.get(key)
@@ -80,16 +80,16 @@ class Drawn:
             made = instruction(node, rule)
             if at is not node:
                 made = replace(made, section=at.section, repeat=at.repeat)
-            found = self._calls[key] = (rule, self.numbers.draft(made))
+            found = self._calls[key] = (rule, self.numbers.number(made))
         return found[1]
 
-    def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> Draft:
+    def load(self, name: str, placement: Placement, section: str, repeat: Turn) -> Numbered:
         key = (name, placement, section, repeat)
         found = self._loads.get(key)
         if found is None:
             kind = LOADED[self.training.tensors[name].kind]
             made = Instruction(kind, (), (Value(name, (placement,)),), section, repeat=repeat)
-            found = self._loads[key] = self.numbers.draft(made)
+            found = self._loads[key] = self.numbers.number(made)
         return found
 
     def wait(self, name: str, source: Placement, target: Placement, method: str | None) -> Waiting:
@@ -116,13 +116,13 @@ class Drawn:
         numbers = self.numbers
         return tuple([numbers.shape_of[numbers.slot(v)] for v in values])
 
-    def sent(self, message: Message, method: str | None) -> Draft:
+    def sent(self, message: Message, method: str | None) -> Numbered:
         """The line of a message by one method."""
-        found = message.drafts.get(method)
+        found = message.numbered.get(method)
         if found is None:
             kind, sources, targets = message.group[0].kind, message.sources, message.targets
             made = Instruction(kind, sources, targets, message.section, method=method, repeat=message.repeat)
-            found = message.drafts[method] = self.numbers.draft(made)
+            found = message.numbered[method] = self.numbers.number(made)
         return found
 
     def trace(self, key: Hashable) -> Trace | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from hapdsl.check.expand import Between, spread_layout
 from hapdsl.cluster.hardware import Cluster
-from hapdsl.cost.numbers import Draft, Numbers
+from hapdsl.cost.numbers import Numbered, Numbers
 from hapdsl.cost.pricing import Floats, Ints, Price, Pricer
 from hapdsl.graph.program import METHODS, Instruction, Layout, Value
 from hapdsl.graph.training import TrainingGraph
@@ -40,27 +40,27 @@ class _Lines:
     def __init__(self, numbers: Numbers) -> None:
         self.graph = numbers.graph
         self.numbers = Numbers(self.graph)
-        self._found: dict[int, list[list[Draft]]] = {}
+        self._found: dict[int, list[list[Numbered]]] = {}
 
     @cached_property
     def buckets(self) -> Buckets:
         """What may travel together."""
         return Buckets(self.graph)
 
-    def of(self, kind: int, instruction: Instruction, between: Between) -> list[list[Draft]]:
-        """For each line of an instruction's expansion its drafts: one for each method where it is a collective."""
+    def of(self, kind: int, instruction: Instruction, between: Between) -> list[list[Numbered]]:
+        """The lines of an instruction's expansion, numbered; a collective once for each of its methods."""
         found = self._found.get(kind)
         if found is None:
             found = self._found[kind] = self.expanded(instruction, between)
         return found
 
-    def expanded(self, instruction: Instruction, between: Between) -> list[list[Draft]]:
+    def expanded(self, instruction: Instruction, between: Between) -> list[list[Numbered]]:
         # How often a section is done isn't a line's own price.
         once = replace(instruction, section="forward", repeat=())
         return [
-            [self.numbers.draft(replace(i, method=m)) for m in METHODS[i.op]]
+            [self.numbers.number(replace(i, method=m)) for m in METHODS[i.op]]
             if i.is_collective
-            else [self.numbers.draft(i)]
+            else [self.numbers.number(i)]
             for i in between.lines(once)
         ]
 
@@ -113,12 +113,12 @@ class NodePricer(Pricer):
         lines = self.lines.expanded(Instruction(kind, (source,), (target,)), self.between)
         return self._part(lines) if shared else float(self._seconds(lines)[0].max())
 
-    def _part(self, lines: Sequence[Sequence[Draft]]) -> float:
+    def _part(self, lines: Sequence[Sequence[Numbered]]) -> float:
         """Seconds that a line's expansion adds at least to that of a message it is part of. Prices without latencies are in proportion to bytes."""
         seconds = 0.0
-        for drafts in lines:
-            instruction = drafts[0].instruction
-            prices = [self.light.price_of(d.kind).seconds for d in drafts]
+        for ways in lines:
+            instruction = ways[0].instruction
+            prices = [self.light.price_of(d.kind).seconds for d in ways]
             if not instruction.is_collective:
                 seconds += float(prices[0].mean())
                 continue
@@ -140,7 +140,7 @@ class NodePricer(Pricer):
         return self._line(instruction)
 
     def _line(self, instruction: Instruction) -> Price:
-        kind = self.numbers.draft(instruction).kind
+        kind = self.numbers.number(instruction).kind
         lines = self.lines.of(kind, instruction, self.between)
         seconds, buffer = self._seconds(lines)
         moved = 0.0
@@ -153,13 +153,13 @@ class NodePricer(Pricer):
             moved = float(total.max() if instruction.op == "all_reduce" else total.sum())
         return Price(seconds, np.asarray(buffer, dtype=np.int64), moved)
 
-    def _seconds(self, lines: Sequence[Sequence[Draft]]) -> tuple[Floats, Floats]:
+    def _seconds(self, lines: Sequence[Sequence[Numbered]]) -> tuple[Floats, Floats]:
         """(seconds, largest buffer) of a line's expansion, by node; messages by their cheapest methods."""
         seconds, buffer = np.zeros(len(self.cluster)), np.zeros(len(self.cluster))
         work = np.zeros(len(self.whole))
-        for drafts in lines:
-            price = min((self.inner.price_of(d.kind) for d in drafts), key=lambda p: float(p.seconds.max()))
-            if drafts[0].instruction.is_collective:
+        for ways in lines:
+            price = min((self.inner.price_of(d.kind) for d in ways), key=lambda p: float(p.seconds.max()))
+            if ways[0].instruction.is_collective:
                 seconds += price.seconds.max()  # whoever is done sooner waits
             else:
                 work += price.seconds

@@ -17,7 +17,7 @@ import numpy as np
 from hapdsl.cost.columns import Columns
 from hapdsl.cost.evaluate import sync_seconds
 from hapdsl.cost.memory import measured
-from hapdsl.cost.numbers import Draft
+from hapdsl.cost.numbers import Numbered
 from hapdsl.cost.overlap import simulated
 from hapdsl.cost.pricing import Line
 from hapdsl.graph.program import COLLECTIVES, Program
@@ -44,20 +44,22 @@ class Scheduler:
         # By ids; `drawn` keeps what has them, or it is kept here.
         self._waits: dict[tuple[str, int, int], tuple[Placement, Offer, tuple[Waiting, ...]]] = {}
         self._methods: dict[tuple[object, ...], str | None] = {}
-        self._last: tuple[Choice, list[Draft], Columns] | None = None
+        self._last: tuple[Choice, list[Numbered], Columns] | None = None
 
     def program(self, choice: Choice, name: str = "plan") -> Program:
         """The program of these choices in canonical order."""
-        drafts = self.drafts(choice)
-        self.pricer.know(drafts)
+        numbered = self.numbered(choice)
+        self.pricer.know(numbered)
         parameters = dict(self.training.parameters)
-        return Program(name, self.training, self.layout, [d.instruction for d in drafts], self.cluster.name, parameters)
+        return Program(
+            name, self.training, self.layout, [line.instruction for line in numbered], self.cluster.name, parameters
+        )
 
     def lines(self, choice: Choice) -> list[Line]:
         """The same, line by line with prices."""
-        return [self.pricer.priced(draft) for draft in self.drafts(choice)]
+        return [self.pricer.priced(line) for line in self.numbered(choice)]
 
-    def drafts(self, choice: Choice) -> list[Draft]:
+    def numbered(self, choice: Choice) -> list[Numbered]:
         """The same without prices."""
         return self._at_hand(choice)[1]
 
@@ -65,13 +67,13 @@ class Scheduler:
         """The same as columns."""
         return self._at_hand(choice)[2]
 
-    def _at_hand(self, choice: Choice) -> tuple[Choice, list[Draft], Columns]:
+    def _at_hand(self, choice: Choice) -> tuple[Choice, list[Numbered], Columns]:
         if self._last is None or self._last[0] is not choice:
-            drafts = self._drafts(choice)
-            self._last = (choice, drafts, Columns(drafts, self.pricer))
+            numbered = self._numbered(choice)
+            self._last = (choice, numbered, Columns(numbered, self.pricer))
         return self._last
 
-    def _drafts(self, choice: Choice) -> list[Draft]:
+    def _numbered(self, choice: Choice) -> list[Numbered]:
         """The lines, of which shares only change the methods of messages, and the way to a set of two placements.
 
         Where such a choice was scheduled before, and every kind of tensor goes the same ways, only methods are looked for again. All else that a
@@ -87,15 +89,15 @@ class Scheduler:
         )
         trace = self.drawn.trace(key)
         if trace is not None and all(self._goes(n, p, o) == steps for n, p, o, steps in trace.routes):
-            drafts = trace.drafts.copy()
+            numbered = trace.numbered.copy()
             for place, message in trace.messages:
-                drafts[place] = self.sent(message)
-            return drafts
+                numbered[place] = self.sent(message)
+            return numbered
         run = _Run(self, choice)
-        drafts = run.run()
+        numbered = run.run()
         restriction = self.conversions.structure.restriction
-        self.drawn.keep(key, Trace(choice, restriction, drafts, list(run.routes.values()), run.messages))
-        return drafts
+        self.drawn.keep(key, Trace(choice, restriction, numbered, list(run.routes.values()), run.messages))
+        return numbered
 
     def _goes(self, name: str, source: Placement, offer: Offer) -> tuple[Step, ...]:
         route = self.conversions.route(name, source, offer)
@@ -124,7 +126,7 @@ class Scheduler:
 
     # -- messages --------------------------------------------------------------------
 
-    def sent(self, message: Message) -> Draft:
+    def sent(self, message: Message) -> Numbered:
         """One message (or local conversion) by its cheapest method, or the one a person wrote."""
         return self.drawn.sent(message, message.group[0].method or self._method(message))
 
@@ -163,7 +165,7 @@ class _Run:
         self.training = scheduler.training
         self.kinds = scheduler.conversions.structure.tensor_kind
         self.drawn = scheduler.drawn
-        self.out: list[Draft] = []
+        self.out: list[Numbered] = []
         self.messages: list[tuple[int, Message]] = []
         self.routes: dict[tuple[int, int, int], tuple[str, Placement, Offer, tuple[Step, ...]]] = {}
         self.have: dict[str, list[Placement]] = {}
@@ -172,7 +174,7 @@ class _Run:
         self.late: set[str] = set()  # what the backward pass has yet to make again
         self.gathers = self._gathers(self.choice.held)
 
-    def run(self) -> list[Draft]:
+    def run(self) -> list[Numbered]:
         section = "forward"
         for k, node in enumerate(self.training.nodes):
             if node.section != section:

@@ -48,7 +48,7 @@ class Stages:
         self.program, self.cluster = program, cluster
         pricer = pricer or pricer_of(program.graph, program.layout, cluster)
         self.numbers = pricer.numbers
-        lines = [pricer.priced(draft) for draft in pricer.drafts(program.instructions)]
+        lines = [pricer.priced(line) for line in pricer.numbered(program.instructions)]
         self.distinct: list[Instruction] = []
         number: dict[int, int] = {}
         merged: dict[tuple[int | None, tuple[tuple[int, int], ...]], int] = {}

@@ -20,7 +20,7 @@ def test_a_scheduler_remembers_each_way_once() -> None:
     space = Space(graph, layout_of(cuts(graph, machines)["even"], len(machines)), machines)
     scheduler, rng = Scheduler(space.conversions), np.random.default_rng(0)
     for _ in range(30):
-        scheduler.drafts(space.choice(next(everything(space.graph, rng))))
+        scheduler.numbered(space.choice(next(everything(space.graph, rng))))
     ways = [(name, source, offer) for (name, *_), (source, offer, _) in scheduler._waits.items()]
     assert len(set(ways)) == len(ways) > 20
 
