@@ -151,14 +151,12 @@ class Live:
     def _blocks(bench: Workbench, findings: list[Diagnostic]) -> None:
         """The models and clusters of the file itself, by themselves."""
         for model in bench.bundle.of_main(nodes.Model):
-            assert isinstance(model, nodes.Model)
             if all(p.default is not None for p in model.parameters):
                 try:
                     bench.graph(model.name)
                 except HapError as stop:
                     findings += stop.diagnostics
         for cluster in bench.bundle.of_main(nodes.Cluster):
-            assert isinstance(cluster, nodes.Cluster)
             try:
                 bench.cluster(cluster.name)
             except HapError as stop:

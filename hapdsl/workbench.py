@@ -105,7 +105,7 @@ class Workbench:
 
     def model(self, name: str | None = None) -> nodes.Model:
         """The model of a name, or the file's only one. Raises HAP240 none, HAP241 which one, HAP242 unknown."""
-        own = [m for m in self.bundle.of_main(nodes.Model) if isinstance(m, nodes.Model)]
+        own = self.bundle.of_main(nodes.Model)
         return self._pick("model", name, own, self.bundle.models, ("HAP240", "HAP241", "HAP242"), "--model")
 
     def graph(
@@ -145,7 +145,7 @@ class Workbench:
         """The block as it stands in its file, and the devices that its file knows."""
         here = self.bundle.devices
         if spec is None:
-            own = [c for c in self.bundle.of_main(nodes.Cluster) if isinstance(c, nodes.Cluster)]
+            own = self.bundle.of_main(nodes.Cluster)
             if own or self.bundle.clusters:
                 return self._pick(
                     "cluster", None, own, self.bundle.clusters, ("HAP423", "HAP421", "HAP422"), "--cluster FILE:NAME"
@@ -165,7 +165,7 @@ class Workbench:
         if file not in self._elsewhere:
             self._elsewhere[file] = load(path)
         bundle = self._elsewhere[file]
-        own = [c for c in bundle.of_main(nodes.Cluster) if isinstance(c, nodes.Cluster)]
+        own = bundle.of_main(nodes.Cluster)
         where = Span(bundle.main.name, 1, 1, 1, 1)
         found = self._pick(
             "cluster", name, own, bundle.clusters, ("HAP423", "HAP421", "HAP422"), f"--cluster {file}:NAME", where
@@ -195,7 +195,7 @@ class Workbench:
 
     def programs(self) -> list[nodes.Program]:
         """The file's own programs, in the order of the text."""
-        return [p for p in self.bundle.of_main(nodes.Program) if isinstance(p, nodes.Program)]
+        return self.bundle.of_main(nodes.Program)
 
     def program(self, name: str | None = None) -> nodes.Program:
         """The program of a name, or the file's only one. Raises HAP580 none, HAP581 which one, HAP582 unknown."""

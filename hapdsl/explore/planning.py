@@ -55,9 +55,7 @@ class _Planning:
         """The model that was named, else the file's only one, else that of the program on the screen, else the first."""
         if name is not None:
             return self.bench.model(name)
-        own = [m for m in self.bench.bundle.of_main(nodes.Model) if isinstance(m, nodes.Model)] or list(
-            self.bench.bundle.models.values()
-        )
+        own = self.bench.bundle.of_main(nodes.Model) or list(self.bench.bundle.models.values())
         if len(own) != 1 and program in self.bench.bundle.programs:
             return self.bench.model(self.bench.program(program).model)
         return own[0] if own else self.bench.model()

@@ -38,7 +38,7 @@ def clusters(text: str) -> list[nodes.Cluster]:
 def shipped(path: Path) -> list[nodes.Cluster]:
     """A file's clusters with the devices that they take from the library."""
     bundle = load(path)
-    return [with_devices(c, bundle.devices) for c in bundle.of_main(nodes.Cluster) if isinstance(c, nodes.Cluster)]
+    return [with_devices(c, bundle.devices) for c in bundle.of_main(nodes.Cluster)]
 
 
 def lab(text: str = GOOD) -> Cluster:

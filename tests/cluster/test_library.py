@@ -206,7 +206,7 @@ def test_check_reads_devices_without_a_cluster(tmp_path: Path) -> None:
         "device d { compute = 0 TFLOP/s, memory = 1 GiB, bandwidth = 1 GB/s }\ndevice e = f { launch = 1 us }"
     )
     report = Report()
-    check_devices([d for d in bundle.of_main(nodes.Device) if isinstance(d, nodes.Device)], bundle.devices, report)
+    check_devices(bundle.of_main(nodes.Device), bundle.devices, report)
     assert [d.code for d in report.errors] == ["HAP408", "HAP402"]
     assert read_device(load(HARDWARE).devices["v100"], Report()) is not None
 
@@ -221,7 +221,7 @@ def test_a_fault_that_other_devices_take_over_is_told_once() -> None:
     )
     report, (block,) = Report(), bundle.of_main(nodes.Cluster)
     assert isinstance(block, nodes.Cluster)
-    check_devices([d for d in bundle.of_main(nodes.Device) if isinstance(d, nodes.Device)], bundle.devices, report)
+    check_devices(bundle.of_main(nodes.Device), bundle.devices, report)
     with pytest.raises(HapError) as wrong:
         build(with_devices(block, bundle.devices), report)
     assert list(wrong.value.diagnostics) == list(report)

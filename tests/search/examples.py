@@ -49,9 +49,4 @@ def example(name: str, layers: int | None = None) -> TrainingGraph:
 def clusters() -> dict[str, Cluster]:
     """Every example cluster by name."""
     benches = [Workbench(file) for file in sorted((PROGRAMS / "clusters").glob("*.hap"))]
-    return {
-        c.name: b.cluster(c.name)
-        for b in benches
-        for c in b.bundle.of_main(nodes.Cluster)
-        if isinstance(c, nodes.Cluster)
-    }
+    return {c.name: b.cluster(c.name) for b in benches for c in b.bundle.of_main(nodes.Cluster)}
