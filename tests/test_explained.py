@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -353,3 +354,9 @@ def test_examples(code: str, tmp_path: Path) -> None:
 
 def test_all_examples_that_are_text_are_tried() -> None:
     assert {code for code, e in CODES.items() if e.example_bad} - set(PLACES) == ELSEWHERE
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_options_are_set_as_code(code: str) -> None:
+    for words in (CODES[code].title, CODES[code].text):
+        assert not re.search(r"(?<![\w-])--?[a-z]", " ".join(words.split("`")[::2])), words

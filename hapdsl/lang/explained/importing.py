@@ -21,7 +21,7 @@ IMPORTING: dict[str, Explanation] = {
     "HAP872": Explanation(
         "the example doesn't fit the module",
         "The example lists the arguments of the module's forward by their names, tensors with dtype and shape. A dim with a name becomes "
-        "a parameter of the model, so that another batch or sequence length is a matter of --set.",
+        "a parameter of the model, so that another batch or sequence length is a matter of `--set`.",
         '--example "x : f32[8]" for a module that is called with 16 columns',
         '--example "x : f32[batch = 8, 16]; label : i64[batch]"',
     ),
@@ -56,7 +56,7 @@ IMPORTING: dict[str, Explanation] = {
     ),
     "HAP878": Explanation(
         "an unknown loss or optimizer",
-        "--loss names a loss for a module that returns none; --optimizer is written as in `train loss with …`.",
+        "`--loss` names a loss for a module that returns none; `--optimizer` is written as in `train loss with …`.",
         "--optimizer adamw",
         '--optimizer "adamw(lr = 0.0003)"',
     ),

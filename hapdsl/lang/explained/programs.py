@@ -318,8 +318,8 @@ PROGRAMS: dict[str, Explanation] = {
     "HAP580": Explanation(
         "no program", "The file declares no program, and this needs one: `hapdsl plan FILE -o OUT` writes one."
     ),
-    "HAP581": Explanation("which program?", "The file has several programs: name one with --program."),
-    "HAP582": Explanation("an unknown program", "--program names one of the file's programs."),
+    "HAP581": Explanation("which program?", "The file has several programs: name one with `--program`."),
+    "HAP582": Explanation("an unknown program", "`--program` names one of the file's programs."),
     "HAP583": Explanation(
         "a program's parameters",
         "A program sets parameters of its model by name, each once.",

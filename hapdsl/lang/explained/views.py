@@ -51,7 +51,7 @@ VIEWS: dict[str, Explanation] = {
     ),
     "HAP824": Explanation(
         "nothing can be served there",
-        "`hapdsl explore --web` listens at --host and --port. Another process has that port, the address isn't this machine's, or the port may not be "
+        "`hapdsl explore --web` listens at `--host` and `--port`. Another process has that port, the address isn't this machine's, or the port may not be "
         "opened (those below 1024 belong to the system).",
         "hapdsl explore model.hap --web --port 80",
         "hapdsl explore model.hap --web --port 8123",
@@ -59,7 +59,7 @@ VIEWS: dict[str, Explanation] = {
     "HAP850": Explanation("a command line that can't be read", "`hapdsl COMMAND --help` shows what a command takes."),
     "HAP851": Explanation(
         "a setting that can't be read",
-        "--set gives a parameter of the model a number, true or false, of the kind of its default.",
+        "`--set` gives a parameter of the model a number, true or false, of the kind of its default.",
         "--set layers:24",
         "--set layers=24",
     ),
