@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hapdsl.check.values import Pattern
 from hapdsl.graph.program import COLLECTIVES, METHODS, Instruction, Value, conversion
-from hapdsl.graph.training import Node, TrainingGraph
+from hapdsl.graph.training import TURN, Node, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
 from hapdsl.theory.dtypes import DTYPE_BYTES, FLOATS
@@ -26,9 +26,11 @@ def compute(
     """A compute line, if the theory holds it; None where it leaves placements open.
 
     Raises HapError: HAP530 another operator makes this tensor, HAP531 wrong outputs, HAP532 wrong operands,
-    HAP533 no rule for these placements, HAP534 a rule, but with another result, HAP535 an attribute that differs, HAP536 operands by name.
+    HAP533 no rule for these placements, HAP534 a rule, but with another result, HAP535 an attribute that differs, HAP536 operands by name,
+    HAP518 a call of every turn of a batch behind the turns, or one that is done once in them.
     """
     node = _node(line, outputs[0].tensor, graph)
+    _turns(line, node, graph, section)
     if [v.tensor for v in outputs] != list(node.outputs):
         raise error(
             "HAP531",
@@ -71,6 +73,16 @@ def _node(line: nodes.Line, output: str, graph: TrainingGraph) -> Node:
     if node.op != line.function:
         raise error("HAP530", f"'{output}' is made by {node.op}, not {line.function}", line.span, _call(node))
     return node
+
+
+def _turns(line: nodes.Line, node: Node, graph: TrainingGraph, section: str) -> None:
+    """What is done in every turn of a batch stands in the `microbatch` block, all else behind it: there the values of the last turn are at hand."""
+    if graph.turns == 1 or (section in TURN) == (node.section in TURN):
+        return
+    made = node.outputs[0]
+    if node.section in TURN:
+        raise error("HAP518", f"'{made}' is computed in every turn of the batch, and this line stands behind them", line.span, "move it into the `microbatch` block")  # fmt: skip
+    raise error("HAP518", f"'{made}' is computed once, behind all turns, and this line stands in a `microbatch` block", line.span, "move it into `update`")  # fmt: skip
 
 
 def _loader(kind: str) -> str:

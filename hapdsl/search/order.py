@@ -111,8 +111,11 @@ class Tasks:
         return self._labelled(out)
 
     def _labelled(self, order: list[int]) -> list[Line]:
-        """Sections in their order, with as few lines as possible outside their own; what was moved stands in its neighbours' turn."""
-        sections = _sections([_section(self.lines[k].instruction) for k in order])
+        """Sections in their order, with as few lines as possible outside their own; what was moved stands in its neighbours' turn. What is done in every
+        turn of a batch never stands behind the turns."""
+        own_sections = [_section(self.lines[k].instruction) for k in order]
+        turned = [place for place, s in enumerate(own_sections) if s < 2] if self.pricer.graph.turns > 1 else []
+        sections = _sections(own_sections, turned[-1] + 1 if turned else 0)
         still = _rising(order)
         turn: tuple[tuple[str, int], ...] = ()
         found = []
@@ -158,8 +161,9 @@ def _needs(lines: Sequence[Line], written: Callable[[Instruction], bool] | None)
     return found
 
 
-def _sections(own: Sequence[int]) -> list[int]:
-    """Sections that never go back, as near as possible to the lines' own: the two places where the next one begins, by counting."""
+def _sections(own: Sequence[int], least_third: int) -> list[int]:
+    """Sections that never go back, as near as possible to the lines' own: the two places where the next one begins, by counting. The third begins at
+    `least_third` or behind it."""
     n = len(own)
     kinds = np.array(own, dtype=np.int64)
     wrong = [np.concatenate([[0], np.cumsum(kinds != s)]) for s in range(3)]
@@ -171,7 +175,7 @@ def _sections(own: Sequence[int]) -> list[int]:
         if first[q] < first[least]:
             least = q
         best.append(least)
-    third = min(range(n + 1), key=lambda q: (int(first[best[q]] + wrong[1][q] + total - wrong[2][q]), q))
+    third = min(range(least_third, n + 1), key=lambda q: (int(first[best[q]] + wrong[1][q] + total - wrong[2][q]), q))
     second = best[third]
     return [0] * second + [1] * (third - second) + [2] * (n - third)
 

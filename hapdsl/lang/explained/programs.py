@@ -113,7 +113,8 @@ PROGRAMS: dict[str, Explanation] = {
     "HAP518": Explanation(
         "turns other than the model's",
         "Where a model takes its batch in turns, its programs have `forward` and `backward` in one `microbatch` block of as many turns, and "
-        "`update` behind it. The lines of the block are those of one turn.",
+        "`update` behind it. The lines of the block are those of one turn: what is computed in every turn stands there, what is computed once "
+        "behind it.",
         "forward { … }\nbackward { … }\nupdate { … }",
         "microbatch 4 {\n    forward { … }\n    backward { … }\n}\nupdate { … }",
     ),
