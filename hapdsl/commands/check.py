@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hapdsl.commands.options import files
+from hapdsl.commands.options import About, files, nothing_about
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import Diagnostic, HapError
 from hapdsl.lang.nodes import NOWHERE
@@ -31,6 +31,7 @@ class _Findings:
     diagnostics: list[Diagnostic] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     proven: list[str] = field(default_factory=list)
+    numbers: bool = False  # was anything tried in numbers?
 
     def add(self, *found: Diagnostic) -> bool:
         """Keep what is new; True if an error is among what came."""
@@ -41,7 +42,13 @@ class _Findings:
 
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=files)
-@click.option("--numeric", is_flag=True, help="Also run each complete program, small, beside one device.")
+@click.option(
+    "--numeric",
+    cls=About,
+    about="complete programs",
+    is_flag=True,
+    help="Also run each complete program, small, beside one device.",
+)
 @click.option("--allow", multiple=True, metavar="MODULE", help="A module whose functions operators may name as kernels; may be repeated.")  # fmt: skip
 @json_option
 @click.pass_obj
@@ -63,6 +70,11 @@ def command(out: Output, files: tuple[str, ...], numeric: bool, allow: tuple[str
         found.texts.update(bench.files)
     out.diagnose(found.diagnostics, found.texts)
     errors = [d for d in found.diagnostics if d.severity == "error"]
+    if not errors and not found.numbers:
+        nothing_about(
+            "complete programs",
+            f"{', '.join(files)} has none; `hapdsl plan FILE -o OUT` writes one, `hapdsl plan FILE --program NAME` completes a sketch",
+        )
     result = {"ok": not errors, "diagnostics": [d.as_json() for d in found.diagnostics], "proven": found.proven}
     out.data(result, "\n".join(found.proven))
     if errors and not out.json:
@@ -86,7 +98,7 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
     # those of imported files too: what is proven below rests on them
     if declared := [name for name, op in bench.bundle.ops.items() if ops[name].span == op.span]:
         _operators(bench, declared, found, allow)
-    devices = [d for d in bench.bundle.of_main(nodes.Device) if isinstance(d, nodes.Device)]
+    devices = bench.bundle.of_main(nodes.Device)
     report = Report()
     if devices:
         check_devices(devices, bench.bundle.devices, report)
@@ -95,7 +107,6 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
             found.proven.append(f"{name}: {len(devices)} device{'s' * (len(devices) != 1)}")
     with_operators: list[nodes.Cluster | nodes.Device] = [*devices]
     for cluster in bench.bundle.of_main(nodes.Cluster):
-        assert isinstance(cluster, nodes.Cluster)
         try:
             block = with_devices(cluster, bench.bundle.devices)
             with_operators.append(block)
@@ -108,7 +119,6 @@ def _check(bench: Workbench, found: _Findings, numeric: bool, allow: frozenset[s
     check_operators(with_operators, ops, report)
     found.add(*report)
     for model in bench.bundle.of_main(nodes.Model):
-        assert isinstance(model, nodes.Model)
         if any(p.default is None for p in model.parameters):
             continue  # whoever uses it says what it is; programs do so below
         try:
@@ -140,6 +150,7 @@ def _program(bench: Workbench, name: str, found: _Findings, numeric: bool, allow
     if numeric and not checked.sketch:
         from hapdsl.run import numeric as trial
 
+        found.numbers = True
         try:
             what += f", {trial.as_words(trial.compare(bench, program, allow=allow))}"
         except HapError as problem:
@@ -153,6 +164,7 @@ def _operators(bench: Workbench, names: list[str], found: _Findings, allow: froz
     from hapdsl.run.validate import validate_op
 
     used = _in_use(bench)
+    found.numbers = True
     for name in names:
         decl = bench.ops[name]
         trials = validate_op(decl, bench.ops, allow=allow, calls=_calls(decl, used.get(name, [])))

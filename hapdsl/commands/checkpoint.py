@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hapdsl.commands.options import files, folders, to_file, to_folder
+from hapdsl.commands.options import About, files, folders, nothing_about, to_file, to_folder
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import table
@@ -129,10 +129,8 @@ def export(out: Output, folder: str, output: str, state: bool, like: str | None)
     help="The folder to write the checkpoint to, as step 0.",
 )
 @click.option("--program", "name", metavar="NAME", help="The program whose model it is for, where FILE has several.")
-@click.option("--model", metavar="NAME", help="The model, where FILE has no program.")
-@click.option(
-    "--set", "settings", multiple=True, metavar="K=V", help="With --model: set a parameter of it; may be repeated."
-)
+@click.option("--model", cls=About, about="a model", metavar="NAME", help="The model, where FILE has no program.")
+@click.option("--set", "settings", cls=About, about="a model", multiple=True, metavar="K=V", help="With --model: set a parameter of it; may be repeated.")  # fmt: skip
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -174,9 +172,11 @@ def import_(out: Output, weights: str, file: str, output: str, name: str | None,
 
 def _graph(bench: Workbench, name: str | None, model: str | None, settings: tuple[str, ...]) -> TrainingGraph:
     """The training graph of a program, or of a model."""
-    if model is None and not settings and (name is not None or bench.programs()):
-        return bench.graph_of(bench.program(name))
-    if name is not None:
-        raise click.UsageError("--program has its model's parameters from its header: leave --model and --set out")
+    if name is not None or (bench.programs() and model is None and not settings):
+        tree = bench.program(name)
+        nothing_about(
+            "a model", f"program '{tree.name}' has its model and parameters from its header; leave --program out"
+        )
+        return bench.graph_of(tree)
     node = bench.model(model)
     return bench.graph(node.name, read_settings(node, settings))

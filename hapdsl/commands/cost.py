@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.options import files
+from hapdsl.commands.options import About, files
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.units import indented, memory_table, table
 from hapdsl.lang.amounts import in_bytes, in_seconds
@@ -27,16 +27,20 @@ SHOWN = 24  # stages of a program in words; --json has all
 @click.option("--sweep", "range_", metavar="NAME=LOW..HIGH", help="Change one quantity of the cluster, and show where the best plan changes: network=1..100Gbit/s.")  # fmt: skip
 @click.option(
     "--points",
+    cls=About,
+    about="--sweep",
     type=click.IntRange(2, 1000),
     metavar="N",
     default=9,
     show_default=True,
     help="How many values a sweep looks at.",
 )
-@click.option("--model", metavar="NAME", help="The model that a sweep plans, where FILE has several.")
-@click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of that model; may be repeated.")
+@click.option("--model", cls=About, about=("--sweep", "planning"), metavar="NAME", help="The model that a sweep plans, where FILE has several.")  # fmt: skip
+@click.option("--set", "settings", cls=About, about=("--sweep", "planning"), multiple=True, metavar="K=V", help="Set a parameter of that model; may be repeated.")  # fmt: skip
 @click.option(
     "--objective",
+    cls=About,
+    about="--sweep",
     type=click.Choice(["sync", "overlap"]),
     default="sync",
     show_default=True,
@@ -68,8 +72,6 @@ def command(
         from hapdsl.commands.sweep import swept
 
         return swept(out, bench, range_, points, on, name, model, settings, objective)
-    if model is not None or settings:
-        raise click.UsageError("--model and --set are for --sweep; a program's header names its model and parameters")
     programs = [bench.program(name)] if name is not None else bench.programs()
     if name is None and len(programs) > 1:
         programs = [p for p in programs if not bench.checked(p, on).sketch]

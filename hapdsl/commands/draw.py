@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hapdsl.commands.options import files, to_file
+from hapdsl.commands.options import About, files, nothing_about, to_file
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 @click.option("--program", "name", metavar="NAME", help="The program, where FILE has several.")
 @click.option("--model", metavar="NAME", help="Draw a model's training graph instead.")
 @click.option("--cluster", metavar="NAME", help="Draw a cluster's nodes and links instead.")
-@click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
+@click.option("--set", "settings", cls=About, about="a model", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")  # fmt: skip
 @click.option(
     "--on",
+    cls=About,
+    about="a program",
     metavar="CLUSTER",
     shell_complete=files,
     help="Another cluster for the costs: a NAME in FILE, a file, or FILE:NAME.",
 )
-@click.option("--timeline", "time", type=click.Choice(["overlap", "sync"]), is_flag=False, flag_value="overlap", help="Draw when things happen (overlap, where nothing is said): .svg is a Gantt chart with idle time marked, .json a trace.")  # fmt: skip
+@click.option("--timeline", "time", cls=About, about="a program", type=click.Choice(["overlap", "sync"]), is_flag=False, flag_value="overlap", help="Draw when things happen (overlap, where nothing is said): .svg is a Gantt chart with idle time marked, .json a trace.")  # fmt: skip
 @json_option
 @click.pass_obj
 def command(
@@ -54,13 +56,22 @@ def command(
 
     bench = Workbench(file)
     report = Report()
-    _one_thing(name, model, cluster, settings, on, time)
+    _one_thing(name, model, cluster)
     of_program = bool(bench.programs()) or any(option is not None for option in (name, on, time))
-    if model is not None or settings or (cluster is None and not of_program and bench.bundle.models):
+    chosen = name is not None or cluster is not None
+    if model is not None or (not chosen and (settings or (not of_program and bench.bundle.models))):
+        nothing_about(
+            "a program", "a model has neither a price nor a time; without --model and --set a program is drawn"
+        )
         files = _model(bench, model, settings, output, report)
     elif cluster is not None or not of_program:
+        nothing_about("a program", "a cluster has neither a price nor a time; without --cluster a program is drawn")
+        nothing_about("a model", "a cluster has no parameters; without --cluster a model is drawn")
         files = _cluster(bench, cluster, output, report)
     else:
+        nothing_about(
+            "a model", "a program has its model's parameters from its header; without --program a model is drawn"
+        )
         files = _program(bench, name, on, output, report, time)
     out.diagnose(report)
     found = {"files": files, "diagnostics": [d.as_json() for d in report]}
@@ -68,14 +79,7 @@ def command(
     return 0
 
 
-def _one_thing(
-    name: str | None,
-    model: str | None,
-    cluster: str | None,
-    settings: tuple[str, ...],
-    on: str | None,
-    time: str | None,
-) -> None:
+def _one_thing(name: str | None, model: str | None, cluster: str | None) -> None:
     """Raises click.UsageError for options that are about different things."""
     named = [
         option
@@ -84,11 +88,6 @@ def _one_thing(
     ]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named)}: a drawing shows one of them")
-    if settings and (name is not None or cluster is not None):
-        raise click.UsageError("--set is for a model; a program's header has its parameters")
-    if (time is not None or on is not None) and (model is not None or cluster is not None or settings):
-        what = "--timeline" if time is not None else "--on"
-        raise click.UsageError(f"{what} is for a program: a model or a cluster has no time of its own")
 
 
 def _model(bench: Workbench, name: str | None, settings: tuple[str, ...], output: str, report: Report) -> list[Path]:

@@ -7,38 +7,39 @@ from pathlib import Path
 
 import click
 
-from hapdsl.commands.options import files
+from hapdsl.commands.options import About, files, nothing_about
 from hapdsl.commands.output import Output
 from hapdsl.commands.settings import read_settings
 
 WEB_OPTIONS = ("host", "port")
 IMPORT_OPTIONS = ("example", "loss", "target", "optimizer", "ops", "name")
-FILE_OPTIONS = ("model", "settings")
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*(\.\w+)*")
 
 
 @click.command("explore")
 @click.argument("files", metavar="[TRACE] FILE|PACKAGE.MODULE:FACTORY", shell_complete=files, nargs=-1, required=True)
-@click.option("--model", metavar="NAME", help="The model, where FILE has several.")
+@click.option("--model", cls=About, about="a FILE", metavar="NAME", help="The model, where FILE has several.")
 @click.option(
     "--cluster", metavar="FILE[:NAME]", shell_complete=files, help="The cluster: a NAME in FILE, or another file's."
 )
-@click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
+@click.option("--set", "settings", cls=About, about="a FILE", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")  # fmt: skip
 @click.option("--theme", metavar="NAME", help="Colours: textual-dark, textual-light, nord, gruvbox, … (remembered when chosen inside).")  # fmt: skip
-@click.option("--example", metavar="ARGUMENTS", help='With a FACTORY: what forward is called with: "x : f32[batch = 8, 16]; label : i64[batch]".')  # fmt: skip
-@click.option("--loss", metavar="NAME", help="With a FACTORY: cross_entropy or mse_loss of the first result, where the module returns no loss.")  # fmt: skip
-@click.option("--target", metavar="NAME", help="With a FACTORY: the entry of --example that --loss compares with.")
-@click.option("--optimizer", metavar="CALL", help="With a FACTORY: as behind `train loss with`.")
+@click.option("--example", cls=About, about="importing", metavar="ARGUMENTS", help='With a FACTORY: what forward is called with: "x : f32[batch = 8, 16]; label : i64[batch]".')  # fmt: skip
+@click.option("--loss", cls=About, about="importing", metavar="NAME", help="With a FACTORY: cross_entropy or mse_loss of the first result, where the module returns no loss.")  # fmt: skip
+@click.option("--target", cls=About, about=("importing", "--loss"), metavar="NAME", help="With a FACTORY: the entry of --example that --loss compares with.")  # fmt: skip
+@click.option("--optimizer", cls=About, about="importing", metavar="CALL", help="With a FACTORY: as behind `train loss with`.")  # fmt: skip
 @click.option(
     "--ops",
+    cls=About,
+    about="importing",
     metavar="FILE",
     shell_complete=files,
     help="With a FACTORY: operators for functions that the theory doesn't know.",
 )
-@click.option("--name", metavar="NAME", help="With a FACTORY: the model's name.")
+@click.option("--name", cls=About, about="importing", metavar="NAME", help="With a FACTORY: the model's name.")
 @click.option("--web", is_flag=True, help="Show it in a browser instead of this terminal.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="With --web: where it listens. Elsewhere than on this machine nobody is asked for a password.")  # fmt: skip
-@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, metavar="N", help="With --web: the port.")  # fmt: skip
+@click.option("--host", cls=About, about="--web", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="With --web: where it listens. Elsewhere than on this machine nobody is asked for a password.")  # fmt: skip
+@click.option("--port", cls=About, about="--web", type=click.IntRange(1, 65535), default=8000, show_default=True, metavar="N", help="With --web: the port.")  # fmt: skip
 @click.pass_context
 def command(
     context: click.Context,
@@ -81,8 +82,6 @@ def command(
         values = read_settings(Workbench(file).model(model), settings)
     if web:
         return _serve(context, None if brings else file, host, port)
-    if (given := _given(context, WEB_OPTIONS)) is not None:
-        raise click.UsageError(f"{given} says where --web listens: it needs --web")
     from hapdsl.explore import explore
 
     bring = None
@@ -94,25 +93,16 @@ def command(
     return explore(file, model=model, cluster=cluster, settings=values, trace=trace, theme=theme, bring=bring)
 
 
-def _given(context: click.Context, names: tuple[str, ...]) -> str | None:
-    """The first of some options that was written down."""
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in names and source is not click.core.ParameterSource.DEFAULT:
-            return parameter.opts[0]
-    return None
-
-
 def _suits(context: click.Context, brings: bool, trace: str | None) -> None:
     """Raises UsageError for options that say nothing about what is opened."""
-    if not brings and (given := _given(context, IMPORT_OPTIONS)) is not None:
-        raise click.UsageError(f"{given} is about importing: name a PACKAGE.MODULE:FACTORY")
+    if not brings:
+        nothing_about("importing", "name a PACKAGE.MODULE:FACTORY")
     if brings and context.params["example"] is None:
         raise click.UsageError(
             'a FACTORY needs --example, as with `hapdsl import`: --example "x : f32[batch = 8, 16]; label : i64[batch]"'
         )
-    if brings and (given := _given(context, FILE_OPTIONS)) is not None:
-        raise click.UsageError(f"{given} is about a FILE: lengths of an imported model are those of --example")
+    if brings:
+        nothing_about("a FILE", "lengths of an imported model are those of --example")
     if brings and trace is not None:
         raise click.UsageError("a trace is of a run of a FILE")
 

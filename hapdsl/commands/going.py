@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hapdsl.commands.options import Real, folders
+from hapdsl.commands.options import About, Real, folders
 from hapdsl.lang.diagnostics import error
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def going_options(function: _Function) -> _Function:
     """The options of checkpoints; their values arrive as keywords for `going`."""
     for option in reversed(
         [
-            click.option("--checkpoint", metavar="DIR", shell_complete=folders, help="Write checkpoints into DIR; one is always written behind the last step."),
-            click.option("--every", type=click.IntRange(1), metavar="N", help=f"Write one every N steps.  [default: {EVERY}]"),
-            click.option("--keep", type=click.IntRange(1), metavar="N", help=f"Keep the newest N.  [default: {KEEP}]"),
+            click.option("--checkpoint", cls=About, about="training", metavar="DIR", shell_complete=folders, help="Write checkpoints into DIR; one is always written behind the last step."),
+            click.option("--every", cls=About, about="--checkpoint", type=click.IntRange(1), metavar="N", help=f"Write one every N steps.  [default: {EVERY}]"),
+            click.option("--keep", cls=About, about="--checkpoint", type=click.IntRange(1), metavar="N", help=f"Keep the newest N.  [default: {KEEP}]"),
             click.option("--resume", metavar="DIR", shell_complete=folders, help="Go on from the newest checkpoint in DIR, or from DIR itself; FILE may be another program."),
-            click.option("--replan", is_flag=True, help="If a device is lost, plan for those that are left and go on from the last checkpoint."),
+            click.option("--replan", cls=About, about="--checkpoint", is_flag=True, help="If a device is lost, plan for those that are left and go on from the last checkpoint."),
             click.option("--timeout", type=Real(1, 1e6), default=600, show_default=True, metavar="S", help="How long ranks wait for one that takes no part."),
         ]
     ):  # fmt: skip
@@ -60,11 +60,7 @@ def going(
     replan: bool,
     timeout: float,
 ) -> Going:
-    """Read the options. Raises click.UsageError for those that need others, HapError as `find` and `settle` do."""
-    if checkpoint is None and (every is not None or keep is not None):
-        raise click.UsageError("--every and --keep say how checkpoints are written: --checkpoint DIR says where")
-    if replan and checkpoint is None:
-        raise click.UsageError("--replan goes on from a checkpoint: --checkpoint DIR says where they are written")
+    """Read the options. Raises HapError as `find` and `settle` do, HAP754 where checkpoints can't be written."""
     if checkpoint is not None and Path(checkpoint).exists() and not Path(checkpoint).is_dir():
         raise error(
             "HAP754",

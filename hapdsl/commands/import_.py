@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hapdsl.commands.options import files, to_stdout
+from hapdsl.commands.options import About, files, nothing_about, to_stdout
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.lang.files import check_writable, write_file
@@ -22,13 +22,21 @@ from hapdsl.lang.files import check_writable, write_file
 )
 @click.option(
     "--target",
+    cls=About,
+    about="--loss",
     default="label",
     show_default=True,
     metavar="NAME",
     help="The entry of --example that --loss compares with.",
 )
 @click.option(
-    "--optimizer", default="adam(lr = 0.001)", show_default=True, metavar="CALL", help="As behind `train loss with`."
+    "--optimizer",
+    cls=About,
+    about="training",
+    default="adam(lr = 0.001)",
+    show_default=True,
+    metavar="CALL",
+    help="As behind `train loss with`.",
 )
 @click.option("--ops", type=click.Path(dir_okay=False), metavar="FILE", help="Operators for functions that the theory doesn't know: op NAME for LIBRARY::NAME.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="The model's name; the factory's where left out.")
@@ -77,6 +85,8 @@ def command(
         if not _lacks_content(module):
             raise
         found = import_module(make(find(factory), factory, weights=True), *wishes)
+    if not found.trains:
+        nothing_about("training", "there is nothing to train; --loss NAME gives a module a loss that returns none")
     result = {
         "model": found.model,
         "operators": found.operators,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.options import Real, files, program_output
+from hapdsl.commands.options import About, Real, files, nothing_about, program_output
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import indented, memory_table, percent, shares, table
@@ -36,7 +36,7 @@ INTERRUPTED = 130
 
 @click.command("plan")
 @click.argument("file", metavar="FILE", shell_complete=files)
-@click.option("--model", metavar="NAME", help="The model, where FILE has several.")
+@click.option("--model", cls=About, about="planning a model", metavar="NAME", help="The model, where FILE has several.")
 @click.option(
     "--program",
     "sketch",
@@ -44,8 +44,8 @@ INTERRUPTED = 130
     help="Complete this sketch of FILE: what it says stays, the rest is searched.",
 )
 @click.option("--cluster", metavar="FILE[:NAME]", shell_complete=files, help="The cluster: a NAME in FILE, or another file's. Without it: FILE's only one, else yours, else a guess.")  # fmt: skip
-@click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")
-@click.option("--evaluate", is_flag=True, help="For evaluation: the loss, outputs and metrics, without dropout and updates, by running statistics.")  # fmt: skip
+@click.option("--set", "settings", cls=About, about="planning a model", multiple=True, metavar="K=V", help="Set a parameter of the model; may be repeated.")  # fmt: skip
+@click.option("--evaluate", cls=About, about="planning a model", is_flag=True, help="For evaluation: the loss, outputs and metrics, without dropout and updates, by running statistics.")  # fmt: skip
 @click.option(
     "--gap", type=Real(0, 1), metavar="FRACTION", default=0.01, show_default=True, help="Stop this close to the bound."
 )
@@ -86,11 +86,8 @@ def command(
     bench = Workbench(file)
     tree = None
     if sketch is not None:
-        if model is not None or settings or evaluate:
-            raise click.UsageError(
-                "--program takes model and parameters from the sketch: leave --model, --set and --evaluate out"
-            )
         tree = bench.program(sketch)
+        nothing_about("planning a model", f"program '{sketch}' is completed, whose header names model and parameters")
         cluster = cluster or tree.cluster
     node = bench.model(tree.model if tree is not None else model)
     values = bench.settings(tree) if tree is not None else read_settings(node, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.options import files, to_file
+from hapdsl.commands.options import About, files, nothing_about, to_file
 from hapdsl.commands.output import Output, json_option
 from hapdsl.lang.amounts import in_bytes, in_seconds
 from hapdsl.lang.diagnostics import HapError, error
@@ -37,7 +38,7 @@ PLAIN_EVERY_S = 10.0  # how often progress is said where stderr is no terminal
 )
 @click.option("--nproc", type=click.IntRange(1, 1024), metavar="N", help="Local processes, one device each; as many as this machine has usable cores where left out.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="What the cluster is called; OUT's name where left out.")
-@click.option("--max-size", default="256MiB", show_default=True, metavar="SIZE", help="The largest message that collectives are measured with.")  # fmt: skip
+@click.option("--max-size", cls=About, about="messages", default="256MiB", show_default=True, metavar="SIZE", help="The largest message that collectives are measured with.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="Fewer operators, fewer sizes, shorter batches.")
 @click.option(
     "--device",
@@ -64,6 +65,14 @@ def command(
 
     backend = choose(None, device)
     processes = nproc if nproc is not None else usable_cores()
+    if outer_rank() is not None:
+        processes = int(os.environ["WORLD_SIZE"])
+        if nproc not in (None, processes):
+            raise error(
+                "HAP718", f"--nproc {nproc}, but torchrun has started {processes} ranks", help="leave --nproc out"
+            )
+    if processes == 1:
+        nothing_about("messages", "one process sends none; --nproc 2 or more measures them")
     found = Profile()
     start = time.monotonic()
     interrupted, failed = False, None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hapdsl.commands.going import going, going_options
-from hapdsl.commands.options import files
+from hapdsl.commands.options import files, nothing_about
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.running import first, reports, running, running_options, said_once
 from hapdsl.commands.truth import prepare, told, truth_options
@@ -78,16 +78,17 @@ def command(
     program = bench.proven(tree).program
     predicted = _predicted(bench, tree)
     devices = program.layout.devices
+    if not program.graph.updates:
+        nothing_about("training", f"program '{tree.name}' only evaluates; name one that trains, or go without")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what goes wrong is said once, by us
     from hapdsl.run.checkpoint import folder_of
     from hapdsl.run.checkpoint_read import fits, loaded
+    from hapdsl.run.course import Course
     from hapdsl.run.replan import Survivor, train_on
     from hapdsl.run.train import right_number, train  # torch takes seconds, so what is wrong above is said first
 
     how, log = running(out, kept)
     wished = going(seed, data, **kept)
-    if wished.saving is not None and not program.graph.updates:
-        raise click.UsageError(f"--checkpoint saves what is trained: program '{tree.name}' only evaluates")
     changed = wished.start is not None and wished.start.manifest.model_fingerprint not in (
         "",
         program.graph.fingerprint,
@@ -98,6 +99,8 @@ def command(
             out.say(
                 f"note: model '{program.graph.model}' isn't what it was when {wished.start.folder} was written; its parameters and state are alike"
             )
+    right_number(nproc, program)  # under torchrun, too, which starts as many as it was told
+    _compares(how.check_replicas, Course(wished.start, evaluates=not program.graph.updates).first, steps)
     run = Survivor(bench, tree, program)
     with reports(out, steps, log) as tell, _newest_said(out, wished.saving):
         wishes: dict[str, Any] = {
@@ -114,7 +117,6 @@ def command(
             "trace": prepare(bench, tree, trace, calibrate),
         }
         if wished.replan and wished.saving is not None:
-            right_number(nproc, program)
             found = train_on(run, wished.start, wished.saving, lambda done: out.say(_replanned(done)), **wishes)
         else:
             found = train(
@@ -147,6 +149,15 @@ def command(
         result, words = result | more, words + said
     out.data(result, words)
     return 0
+
+
+def _compares(every: int, first_step: int, last: int) -> None:
+    """Raises click.UsageError for `--check-replicas` with more steps between comparisons than there are."""
+    if every and first_step <= last and last // every == (first_step - 1) // every:
+        raise click.UsageError(
+            f"--check-replicas {every} compares at steps {every}, {2 * every}, …: none of the steps {first_step} to {last}; "
+            f"--check-replicas {last} compares at the last one"
+        )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
-from hapdsl.commands.options import files
+from hapdsl.commands.options import About, files
 from hapdsl.commands.output import Output
 from hapdsl.lang.diagnostics import HapError, error
 
@@ -45,7 +45,7 @@ def running_options(function: _Function) -> _Function:
             click.option("--device", metavar="TYPE", help="cpu, or cuda: each rank on the GPU of its LOCAL_RANK.  [default: the backend's; cpu]"),
             click.option("--backend", metavar="NAME", help="gloo (cpu), or nccl (cuda; never tried with this version).  [default: the device's]"),
             click.option("--dtype", metavar="DTYPE", help="Run all floating tensors as f64, f32, bf16 or f16.  [default: each as declared]"),
-            click.option("--loss-scale", default="auto", show_default=True, callback=_scale, metavar="SCALE", help="Of gradients in f16: auto (where there are any), off, or the number to begin with."),
+            click.option("--loss-scale", cls=About, about="training", default="auto", show_default=True, callback=_scale, metavar="SCALE", help="Of gradients in f16: auto (where there are any), off, or the number to begin with."),
             click.option("--check-replicas", type=click.IntRange(1), metavar="N", help="Every N steps compare what devices hold alike; where it differs, the first device's value is taken."),
             click.option("--workers", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Processes per rank that load data ahead."),
             click.option("--compile", "compiled", is_flag=True, help="Have torch.compile make one function of what stands between two collectives."),

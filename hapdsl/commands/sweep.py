@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from hapdsl.commands.options import nothing_about
 from hapdsl.commands.output import Output
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import indented, shares, table
@@ -34,6 +35,11 @@ def swept(
     from hapdsl.sweep import read_range, sweep
     from hapdsl.virtual import plan_over
 
+    if name is not None:
+        nothing_about(
+            "planning",
+            f"--program {name} is priced alone, for the model and parameters of its header; without it plans are made, too",
+        )
     trees = [bench.program(name)] if name is not None else bench.programs()
     if name is None:
         trees = [t for t in trees if not bench.checked(t, on).sketch and (model is None or t.model == model)]

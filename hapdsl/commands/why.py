@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hapdsl.commands.options import Real, files
+from hapdsl.commands.options import About, Real, files, nothing_about
 from hapdsl.commands.output import Output, json_option
 from hapdsl.commands.settings import read_settings
 from hapdsl.commands.units import shares, table
@@ -42,28 +42,32 @@ SIGNS = {"more": "+", "less": "-", "other": "~"}
 @click.argument("file", metavar="FILE", shell_complete=files)
 @click.argument("tensor", metavar="[TENSOR]", required=False)
 @click.option("--program", "program", metavar="NAME", help="This one of FILE's programs.")
-@click.option("--model", metavar="NAME", help="Plan this model of FILE, and explain that plan.")
+@click.option("--model", cls=About, about="planning", metavar="NAME", help="Plan this model of FILE, and explain that plan.")  # fmt: skip
 @click.option(
     "--cluster", metavar="FILE[:NAME]", shell_complete=files, help="Another cluster: a NAME in FILE, or another file's."
 )
 @click.option(
     "--set",
     "settings",
+    cls=About,
+    about="planning",
     multiple=True,
     metavar="K=V",
     help="Set a parameter of the model that is planned; may be repeated.",
 )
 @click.option(
     "--gap",
+    cls=About,
+    about="planning",
     type=Real(0, 1),
     metavar="FRACTION",
     default=0.01,
     show_default=True,
     help="Planning stops this close to the bound.",
 )
-@click.option("--time-limit", type=Real(0), metavar="S", help="Planning stops after so many seconds.")
+@click.option("--time-limit", cls=About, about="planning", type=Real(0), metavar="S", help="Planning stops after so many seconds.")  # fmt: skip
 @click.option("--objective", type=click.Choice(["sync", "overlap"]), default="sync", show_default=True, help="sync: stage by stage. overlap: communication beside compute.")  # fmt: skip
-@click.option("--all-devices", is_flag=True, help="Planning leaves no device out, even where it is faster without.")
+@click.option("--all-devices", cls=About, about="planning", is_flag=True, help="Planning leaves no device out, even where it is faster without.")  # fmt: skip
 @json_option
 @click.pass_obj
 def command(
@@ -94,10 +98,11 @@ def command(
 
     bench = Workbench(file)
     name, placement = _value(tensor) if tensor is not None else (None, None)
-    if program is not None and (model is not None or settings):
-        raise click.UsageError("--model and --set are for a plan that is still to be made: leave them or --program out")
     if program is not None or (bench.programs() and model is None and not settings):
         tree = bench.program(program)
+        nothing_about(
+            "planning", f"program '{tree.name}' is explained as it stands; --model NAME without --program plans anew"
+        )
         hardware = bench.cluster_of(tree, cluster) or bench.cluster()
         found = bench.proven(tree, cluster).program
     else:

@@ -75,7 +75,7 @@ OPTIMIZER = "adam(lr = 0.001)"
 class Imported:
     """A model's text, with the model's name. `tables` are constants of the module that the text can't say, `shapes` the shape that the
     state_dict has of each parameter, `unused` the parameters that nothing reads, `remarks` what somebody
-    should know who runs the text at other lengths."""
+    should know who runs the text at other lengths, `trains` whether it has a loss to be trained by."""
 
     text: str
     model: str
@@ -84,6 +84,7 @@ class Imported:
     unused: list[str] = field(default_factory=list)
     operators: int = 0
     remarks: list[str] = field(default_factory=list)
+    trains: bool = True
 
 
 def import_module(
@@ -133,8 +134,12 @@ def import_module(
     tables = {n: t for n, t in builder.tables.items() if n in shapes}
     used = {s.op for s in live} & set(declared)  # with them their gradients, which the file declares, too
     blocks_first: tuple[nodes.Op | nodes.Def | nodes.Model, ...] = (*(blocks if used else ()), *writer.defs, model)
+    if ops is not None and not used:
+        remarks.append(f"{ops} isn't needed: the module calls none of its operators")
     items = tuple(replace(block, gap=k > 0) for k, block in enumerate(blocks_first))
-    return Imported(to_text(nodes.File(items)), name, shapes, tables, list(dict.fromkeys(unused)), len(live), remarks)
+    text = to_text(nodes.File(items))
+    trains = found is not None
+    return Imported(text, name, shapes, tables, list(dict.fromkeys(unused)), len(live), remarks, trains)
 
 
 def _loss(loss: str | Loss | None, target: str, given: examples.Example) -> Loss | None:

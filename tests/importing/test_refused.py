@@ -217,6 +217,24 @@ def test_the_verb(tmp_path, capsys):
     assert "HAP852" in capsys.readouterr().err  # before anything is imported
 
 
+def test_options_that_a_module_has_no_use_for(tmp_path, capsys):
+    """An optimizer for what returns no loss is refused; operators that nothing calls are remarked on."""
+    net = ("import", "tests.importing.modules:mlp", "--example")
+    asked = ("--optimizer", "sgd(lr = 0.1)", "-o", str(tmp_path / "net.hap"))
+    assert main([*net, X, *asked]) == 2
+    assert "error HAP850: --optimizer is about training" in capsys.readouterr().err
+    assert not (tmp_path / "net.hap").exists()
+    assert main([*net, f"{X}; label : i64[batch]", *asked, "--loss", "cross_entropy"]) == 0
+    assert "train loss with sgd(lr = 0.1)" in (tmp_path / "net.hap").read_text()
+    ops = tmp_path / "ops.hap"
+    ops.write_text("op halved(x[*i]) -> y[*i] { flops i }\n")
+    capsys.readouterr()
+    assert main([*net, X, "--ops", str(ops)]) == 0
+    said = capsys.readouterr()
+    assert "note: " in said.err and "ops.hap isn't needed: the module calls none of its operators" in said.err
+    assert "halved" not in said.out
+
+
 def test_a_table_that_is_no_buffer(capsys):
     """Without weights it has no numbers; the verb then makes the module with them."""
     assert main(["import", "tests.importing.modules:Tabled", "--example", X]) == 0
