@@ -110,6 +110,12 @@ class Curve:
         slope = (ys[k] - ys[k - 1]) / (xs[k] - xs[k - 1])
         return max(0.0, ys[k - 1] + slope * (size - xs[k - 1]))
 
+    @property
+    def start(self) -> float:
+        """The size from which on it takes time: where the first line, going on below the first point, comes to zero. Not above 0 where it doesn't."""
+        (x0, y0), (x1, y1) = self.points[:2]
+        return x0 - y0 * (x1 - x0) / (y1 - y0) if y1 > y0 else 0.0
+
     def scaled(self, factor: float) -> Curve:
         """The curve with all of its seconds multiplied."""
         tables = tuple((skew, curve.scaled(factor)) for skew, curve in self.tables)

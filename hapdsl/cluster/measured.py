@@ -62,7 +62,8 @@ def _joined(curves: dict[float, Curve]) -> Curve:
     """One curve of those by skew. Its own points lie on or below all of them, so that bounds made of it hold for any shares."""
     if len(curves) == 1:
         return next(iter(curves.values()))
-    sizes = sorted({size for curve in curves.values() for size, _ in curve.points})
+    starts = (curve.start for curve in curves.values())  # there, too, a curve is bent
+    sizes = sorted({*(size for curve in curves.values() for size, _ in curve.points), *(s for s in starts if s > 0)})
     sizes = [sizes[0] / BEYOND, *sizes, sizes[-1] * BEYOND]  # beyond the tables, too, it is the least that counts
     least = tuple((size, min(curve.seconds(size) for curve in curves.values())) for size in sizes)
     return Curve(least, tuple(sorted(curves.items())))

@@ -350,6 +350,16 @@ def test_a_method_measured_at_several_skews_is_priced_between_them() -> None:
     assert all(curve.seconds(s) <= min(c.seconds(s) for _, c in curve.tables) + 1e-15 for s in sizes)
 
 
+def test_what_bounds_count_is_below_each_skew_where_a_line_comes_to_nothing_too() -> None:
+    """Below its first point the first table goes down to nothing at 900 kB, between two points of the other one."""
+    even = "measured all_gather_grouped { 1 MB = 1 ms, 2 MB = 11 ms }"
+    cluster = grouped(f"{even}\nmeasured all_gather_grouped at 3 {{ 1 KB = 2 ms, 990 KB = 5 ms, 3 MB = 7 ms }}")
+    curve = cluster.measured["all_gather_grouped"]
+    assert [c.start for _, c in curve.tables] == [pytest.approx(900e3), pytest.approx(1e3 - 2 / 3 * 989e3)]
+    sizes = np.geomspace(1, 1e8, 500)
+    assert all(curve.seconds(s) <= min(c.seconds(s) for _, c in curve.tables) + 1e-15 for s in sizes)
+
+
 @pytest.mark.parametrize(
     ("tables", "code"),
     [
