@@ -43,7 +43,16 @@ def choice_of(structure: Structure, assignment: Assignment) -> Choice:
     for name, pairs in structure.holds.items():
         held[name], offered[name] = pairs[assignment[at[name]]]
     carry = {n: w for n, words in structure.carries.items() if (w := words[assignment[at[n]]]) in MADE_AGAIN}
-    return Choice(rules, offered, held, carry)
+    return Choice(rules, offered, held, _of_use(structure, carry) if carry else carry)
+
+
+def _of_use(structure: Structure, carry: Mapping[str, str]) -> dict[str, str]:
+    """What is made again without what nothing comes back to: tensors that only a call that runs twice would need, where none does."""
+    needed = {name for name, sure in structure.again.needed.items() if sure}
+    for node in reversed(structure.training.nodes):
+        if node.outputs[0] in needed and carry.get(node.outputs[0]) == RECOMPUTED:
+            needed.update(node.inputs)
+    return {name: how for name, how in carry.items() if name in needed}
 
 
 def cheapest_assignment(structure: Structure, choice: Choice) -> Assignment:

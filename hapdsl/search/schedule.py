@@ -199,7 +199,9 @@ class _Run:
         }
         if not convert:
             return []
-        nodes = [n for n in self.training.nodes if n.section != "forward"] if late else self.training.nodes
+        nodes = self.training.nodes
+        if late:  # what only calls that run twice read, comes last
+            nodes = sorted(nodes, key=lambda n: n.section == "forward")
         return [n for n in dict.fromkeys(i for node in nodes for i in node.inputs) if n in convert]
 
     def asked(self, name: str) -> Offer:
@@ -305,7 +307,9 @@ class _Run:
         if offer is None:
             return
         waits = self.waits(name, placement, offer)
-        if name in self.s.buckets.gradients:
+        if (
+            name in self.s.buckets.gradients and node.section != "update"
+        ):  # what an update has made again is read at once
             self.gradients += waits
             if sum(w.bytes for w in self.gradients) >= self.s.bucket:
                 self.flush(self.gradients, node.section, node.repeat)

@@ -334,5 +334,5 @@ class Structure:
         return cheapest_assignment(self, choice)
 
     def spare(self, assignment: Assignment) -> bool:
-        """Does it pay for a message that nothing needs? Tables allow that, but it is another assignment's program once more."""
-        return bool(self.flags) and self.assignment(self.choice(assignment)) != assignment
+        """Does it pay for a message, or for making something again, that nothing needs? Tables allow that, but it is another assignment's program once more."""
+        return bool(self.flags or self.carries) and self.assignment(self.choice(assignment)) != assignment
