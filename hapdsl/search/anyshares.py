@@ -108,20 +108,33 @@ def bound_any_shares(
     as the least of all that was measured: uneven ones may take less time than even ones.
     """
     measured = {kind: replace(curve, tables=()) for kind, curve in cluster.measured.items()}
-    space = _AnyShares(training, layout, replace(cluster, within=None, measured=measured), structure=structure)
+    space = _AnyShares(training, layout, replace(outside(cluster), measured=measured), structure=structure)
     try:
         return eliminate(space.graph, np.ones(1)).bound
     except TooWide:
         return None
 
 
+def outside(cluster: Cluster) -> Cluster:
+    """Virtual devices by themselves: without what they are made of, and with the least launch within. A call may be launched on one device of a node alone, and
+    where calls were measured their launch is part of that."""
+    whole = cluster.within
+    if whole is None:
+        return cluster
+    launches = [
+        min(0.0 if d.curves else d.launch for d in map(whole.devices.__getitem__, n.devices)) for n in whole.nodes
+    ]
+    devices = tuple(replace(d, launch=least) for d, least in zip(cluster.devices, launches, strict=True))
+    return replace(cluster, devices=devices, within=None)
+
+
 def bound_under(training: TrainingGraph, layout: Layout, cluster: Cluster, objective: str = "sync") -> float:
     """Seconds that no program takes less than under one layout; of virtual devices no messages within are counted, nor what
     messages slow down or keep waiting, which is another matter for each of the devices within. 0 where too wide."""
     structure = Structure(training, None, MESSAGES)
-    devices = tuple(replace(d, interference=Interference()) for d in cluster.devices)
-    outside = replace(cluster, within=None, devices=devices)
-    space = Space(training, layout, outside, None, objective, structure, serial=False)
+    seen = outside(cluster)
+    seen = replace(seen, devices=tuple(replace(d, interference=Interference()) for d in seen.devices))
+    space = Space(training, layout, seen, None, objective, structure, serial=False)
     try:
         return cutting_planes(space.graph).bound
     except TooWide:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
+from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Instruction, Value
+from hapdsl.search.anyshares import bound_any_shares, bound_under
+from hapdsl.search.baselines import data_parallel
 from hapdsl.search.conversions import Conversions
 from hapdsl.search.inside import pricer_of
 from hapdsl.search.messages import SHARED
+from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import layout_of, proportional
+from hapdsl.search.space import Space
 from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import P, Placement, R, S
+from hapdsl.virtual import spread
 
-from .small import cluster, training
+from .small import cluster, everything, training
 
 MODEL = """model net(batch = 64, d = 64, hidden = 64) {
     input x : f32[batch, d]
@@ -85,3 +93,34 @@ def test_nor_where_messages_were_measured(shared: str, source: Placement, target
     (kind,) = SHARED[shared][1]
     whole = float(pricer.price(Instruction(kind, before, after)).seconds.max())
     assert conversions.split.floor(shared) + parts <= whole * (1 + 1e-9)
+
+
+FAST = "{ compute = 10 TFLOP/s, memory = 16 GiB, bandwidth = 500 GB/s, launch = LAUNCH }"
+BY_OPERATOR = "\n".join(
+    f"measured {op} on {kind} {{ 1 FLOP = 1 us, 1 GFLOP = 200 us }}"
+    for op in ("matmul", "relu", "sum", "spread", "sgd")
+    for kind in "vu"
+)
+LAUNCHES = {
+    "measured": f"device v {FAST}; device u {FAST}\n{BY_OPERATOR}".replace("LAUNCH", "50 us"),
+    "uneven": f"device v {FAST}; device u {FAST.replace('0 T', ' T')}".replace("LAUNCH", "1 us", 1).replace("LAUNCH", "50 us"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", LAUNCHES)
+def test_bounds_from_outside_hold_for_what_is_done_within(which: str) -> None:
+    """Launches that are part of what was measured, or those of a device that has nothing to do: one sample goes to the fast device of a node."""
+    graph = training(MODEL, batch=2)
+    whole = cluster(f"""cluster pair {{
+    {LAUNCHES[which]}
+    node host = 1 * v, 1 * u over {{ bandwidth = 50 GB/s, latency = 0 us }}
+    network 2 * host virtual over {{ bandwidth = 50 GB/s, latency = 0 us }}
+}}""")
+    machines, cost = whole.outer(), []
+    layout = layout_of(proportional(graph, np.ones(2)), 2)
+    space = Space(graph, layout, machines, data_parallel(graph, False))
+    scheduler = Scheduler(space.conversions)
+    for a in itertools.islice(everything(space.graph), 40):
+        cost.append(evaluate(spread(scheduler.program(space.choice(a)), whole), whole).sync_s)
+    under, every = bound_under(graph, layout, machines), bound_any_shares(graph, layout, machines)
+    assert every is not None and 0 < every <= min(cost) and 0 < under <= min(cost)
