@@ -61,6 +61,7 @@ class Builder(Layouts):
         self.known_outputs: list[tuple[str, Value]] = []
         self.base: dict[Node, Node] = {}  # what a view looks at
         self.tabled: dict[Node, int] = {}
+        self.renewed: dict[str, Value] = {}  # buffers that have changed in this step
         self.tables: dict[str, torch.Tensor] = {}  # constants that no number says
 
     # -- the passes ----------------------------------------------------------------
@@ -73,6 +74,7 @@ class Builder(Layouts):
             self.ties.changes, problem = 0, None
             before = len(self.merged)
             self.env, self.statements, self.declared, self.known_outputs, self.base = {}, [], {}, [], {}
+            self.renewed = {}
             if in_order:
                 self.constants.values.clear()
             try:
@@ -115,7 +117,7 @@ class Builder(Layouts):
 
     def stays(self, node: Node) -> None:
         """A buffer that goes on from what it was in the step before is no constant, if it is read. Raises HapError HAP875."""
-        if not changes(node) or not node.users or str(node.target).startswith(OVERWRITES):
+        if not changes(node) or not _read(node) or str(node.target).startswith(OVERWRITES):
             return
         changed = node.all_input_nodes[0]
         name = self.traced.names.get(self.base.get(changed, changed).name, ("", ""))[1]
@@ -267,10 +269,20 @@ class Builder(Layouts):
             "buffer", self.traced.names[x.node.name][1], resolved(x.dims), shape, self.dtype(x.node.meta["val"])
         )
 
+    def current(self, held: Value) -> Value:
+        """What a buffer is by now: a module that is called twice goes on from what its first call has left."""
+        return self.renewed.get(held.tensor.name, held)
+
     def update(self, held: Value, value: Value) -> None:
-        """`value` is what the buffer is after a step."""
+        """`value` is what the buffer is after a step, or before it changes again."""
+        name = held.tensor.name
+        before = self.renewed.get(name)
+        if before is not None:
+            assert before.tensor.statement is not None
+            before.tensor.statement.updates = ""
         assert value.tensor.statement is not None
-        value.tensor.statement.updates = held.tensor.name
+        value.tensor.statement.updates = name
+        self.renewed[name] = value
 
     def handed_on(self, node: Node, found: Value) -> Value:
         """What a numbered layer hands to another one is stored as the module sees it, so that all layers find it alike."""
@@ -350,6 +362,11 @@ def piece_of(view: Node, owner: Node) -> Piece | None:
         ends = ((first or 0) < 0, last is None or last < 0 or last >= extent)
         return (d % len(extents), start, stop, False, ends) if step == 1 and stop > start else None
     return None
+
+
+def _read(changed: Node) -> bool:
+    """Does anybody read what a change in place leaves, but for further changes that nobody reads?"""
+    return any(not changes(u) or u.all_input_nodes != [changed] or _read(u) for u in changed.users)
 
 
 def _whole(view: Node, owner: Node) -> bool:

@@ -92,6 +92,16 @@ class Layouts:
         atom = found or self.fresh.setdefault((self.here.name, key), Atom(extent, side=side))
         return leaves((atom,))
 
+    def again(self, key: Hashable, times: int, beside: set[int]) -> Dim:
+        """A dim along which the operator at hand repeats a value so many times, with an index of its own: `beside` are the ids of the atoms of
+        the value's other dims, to which it may be tied (each row beside each row). It is added to them."""
+        found = self.new_dim(key, times) if times > 1 else ()
+        found = leaves(self.second(a, f"again {key}") if id(a) in beside else a for a in found)
+        if any(id(a) in beside for a in found):
+            raise self.refuse("a tensor that is repeated along several dims of one length", "repeat it along one of them, or along one after another")  # fmt: skip
+        beside.update(id(a) for a in found)
+        return found
+
     def measure(self, dim: Dim, rows: Sequence[Dim], plus: int = 0) -> None:
         """Note what a new dim is as long as: together as the rows, and so many elements."""
         if len(dim) == 1 and size(dim) == sum(size(r) for r in rows) + plus:
@@ -111,7 +121,10 @@ class Layouts:
     def tie(self, a: Dim, b: Dim) -> None:
         """Two dims that the operator at hand wants equal."""
         if not self.ties.tie(a, b):
-            raise self.refuse(f"a dim of {size(a)} that is split in two ways which don't nest")
+            raise self.refuse(
+                f"a dim of {size(a)} that is split in two ways which don't nest",
+                "split and join the dims of what is computed with one another in the same order",
+            )
 
     # -- statements --------------------------------------------------------------------
 

@@ -38,10 +38,11 @@ SHAPES = {
     f"aten.{name}"
     for name in (
         "view.default", "reshape.default", "_unsafe_view.default", "unflatten.int", "expand.default", "broadcast_to.default",
-        "repeat.default", "new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default",
+        "new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default",
         "unsafe_chunk.default", "as_strided.default",
     )
 }  # fmt: skip
+COUNTS = ("aten.repeat.default", "aten.tile.default", "aten.repeat_interleave.self_int")  # how often something is there
 # What a handler makes a dim of that no other tensor has: its length is noted beside the node (`Layouts.measured_by`).
 MADE = {
     f"aten.{name}"
@@ -214,6 +215,8 @@ def _is_candidate(node: Node, place: Place, sizes: Sequence[int]) -> bool:
         return any(n > 1 and total % n == 0 for n in sizes)
     if name in (*SPLITS, "aten.pad.default", "aten.constant_pad_nd.default", "aten.roll.default"):
         return len(place) > 2 and x != 0
+    if name in COUNTS and any(n > 1 and x > 0 and x % n == 0 for n in sizes):
+        return True
     return (arithmetic and isinstance(x, int) and (abs(x) > 2 or x == 0)) or _near(x, sizes)
 
 
@@ -263,6 +266,9 @@ def _settle(node: Node, place: Place, other: Node, symbols: Mapping[str, Atom], 
             found = _said(before, after, symbols, factors)
     elif str(node.target) in SCALARS or str(node.target) == "aten.one_hot.default":
         found = _said(before, after, symbols, factors)
+    elif str(node.target) in COUNTS:
+        said = _said(before, after, symbols, factors)
+        found = said if said is not None and said.row is not None else None
     if found is not None:
         _put(node, place, found)
         return ""

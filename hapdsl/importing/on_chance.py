@@ -21,6 +21,8 @@ from hapdsl.importing.values import Followed, Value
 
 HELP = "nn.Dropout, torchvision's StochasticDepth and timm's DropPath can be; or set their probability to 0"
 
+NOISE = "draw it outside and take it as an argument, with a row a sample: forward(self, x, noise)"
+
 
 @dataclass(frozen=True)
 class Chance(Followed):
@@ -48,6 +50,11 @@ def bernoulli(b: Builder, node: Node, x: Any, keep: float = 0.5, **_: Any) -> Ch
 @handles("aten.rand.default", "aten.rand_like.default", constants=True)
 def rand(b: Builder, node: Node, *_: Any, **__: Any) -> Chance:
     return Chance("uniform", shape_of(node))
+
+
+@handles("aten.randn.default", "aten.randn_like.default", constants=True)
+def randn(b: Builder, node: Node, *_: Any, **__: Any) -> Chance:
+    raise b.refuse("noise that is drawn in the forward pass", NOISE)
 
 
 def _add(b: Builder, x: Any, y: Any) -> Any:

@@ -262,7 +262,7 @@ def batch_norm(
                 b.tie(channels, held.dims[0])
                 old = b.logical(fresh(b.buffer(held)))
                 used[k] = b.emit("running", [now, old], stats, stats, inner=True)
-                kept = b.emit("scale", [old], stats, stats, inner=True, by=1 - momentum)
+                kept = b.emit("scale", [fresh(b.current(old))], stats, stats, inner=True, by=1 - momentum)
                 added = b.emit("scale", [now], stats, stats, inner=True, by=weight_of)
                 b.update(old, b.emit("add", [kept, added], stats, stats))
         middle, variance = used

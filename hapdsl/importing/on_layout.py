@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch.fx import Node
 
-from hapdsl.importing.atoms import Dim, leaves, size
+from hapdsl.importing.atoms import Atom, Dim, leaves, size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.constants import Constant
 from hapdsl.importing.handlers import handles
@@ -71,9 +71,21 @@ def view(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     dims = tuple(b.new_dim(d, n) for d, n in enumerate(shape))
     before = resolved(x.dims)
     if b.ties.tie(flat(before), flat(dims)):
-        return _joined_sides(b, Value(x.tensor, resolved(dims), resolved(x.stored), x.dtype))
+        found = _grouped(flat(resolved(before)), shape) or resolved(dims)
+        return _joined_sides(b, Value(x.tensor, found, resolved(x.stored), x.dtype))
     x = b.logical(replace(x, dims=before))
     return b.emit("reshape", [x], dims, dims, shape=[Extent(d) for d in dims])
+
+
+def _grouped(atoms: Dim, shape: Sequence[int]) -> Layout | None:
+    """A value's own atoms as the dims of another shape: of two indices over one extent each stays where it is."""
+    left, found = list(atoms), []
+    for extent in shape:
+        row: list[Atom] = []
+        while left and size(row) < extent:
+            row.append(left.pop(0))
+        found.append(tuple(row))
+    return tuple(found) if tuple(map(size, found)) == tuple(shape) else None
 
 
 def _joined_sides(b: Builder, x: Value) -> Value:
@@ -130,9 +142,8 @@ def expand(b: Builder, node: Node, x: Value, *_: Any, **__: Any) -> Value:
     """Repeats without storing: an atom that the stored tensor lacks."""
     shape = shape_of(node)
     own = (*((),) * (len(shape) - len(x.dims)), *x.dims)
-    dims = tuple(
-        leaves(d) or (b.new_dim(k, n) if n > 1 else ()) for k, (d, n) in enumerate(zip(own, shape, strict=True))
-    )
+    beside = {id(a) for d in own for a in leaves(d)}
+    dims = tuple(leaves(d) or b.again(k, n, beside) for k, (d, n) in enumerate(zip(own, shape, strict=True)))
     b.measured_by(node, dims)
     return replace(x, dims=dims)
 
@@ -145,13 +156,40 @@ def broadcast_tensors(b: Builder, node: Node, values: Sequence[Value]) -> tuple[
     return tuple(replace(v, dims=dims) for v in named)
 
 
-@handles("aten.repeat.default")
+@handles("aten.repeat.default", "aten.tile.default")
 def repeat(b: Builder, node: Node, x: Value, counts: Sequence[int]) -> Value:
-    own = (*((),) * (len(counts) - len(x.dims)), *x.dims)
-    if any(n != 1 and leaves(d) for n, d in zip(counts, own, strict=True)):
-        raise b.refuse("repeat of a dim that is longer than 1", "use repeat_interleave by views, or expand")
-    found: Value = expand(b, node, x)
+    """All of a dim again and again: behind an atom that the stored tensor lacks."""
+    rank = max(len(counts), len(x.dims))
+    times = (*(1,) * (rank - len(counts)), *counts)
+    own = (*((),) * (rank - len(x.dims)), *x.dims)
+    _some(b, times)
+    beside = {id(a) for d in own for a in leaves(d)}
+    dims = tuple((*_again(b, k, n, beside), *leaves(d)) for k, (n, d) in enumerate(zip(times, own, strict=True)))
+    return replace(x, dims=dims)
+
+
+@handles("aten.repeat_interleave.self_int")
+def repeat_interleave(b: Builder, node: Node, x: Value, n: int, d: int | None = None, **_: Any) -> Value:
+    """Each element of a dim so many times: before an atom that the stored tensor lacks."""
+    if d is None and len(x.dims) != 1:
+        raise b.refuse("repeat_interleave of all dims as one", "say along which dim")
+    _some(b, [n])
+    at, dims = (d or 0) % len(x.dims), list(resolved(x.dims))
+    dims[at] = (*dims[at], *_again(b, "each", n, {id(a) for dim in dims for a in dim}))
+    return replace(x, dims=tuple(dims))
+
+
+def _again(b: Builder, key: Hashable, n: int, beside: set[int]) -> Dim:
+    """`Layouts.again`, where the number may be a length."""
+    found = b.again(key, int(n), beside)
+    if isinstance(n, Length) and n.row is not None and leaves((n.row[0],)) != found:
+        b.measure(found, [(n.row[0],)], n.row[1])
     return found
+
+
+def _some(b: Builder, times: Sequence[int]) -> None:
+    if min(times) < 1:
+        raise b.refuse("a tensor without elements", "leave it out")
 
 
 @handles("aten.roll.default")
