@@ -8,10 +8,13 @@ from hapdsl.importing.atoms import size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.handlers import handles
 from hapdsl.importing.on_choices import call, times
+from hapdsl.importing.on_layout import turned, unsqueeze
 from hapdsl.importing.on_losses import pair, total
-from hapdsl.importing.on_numbers import clamped, fresh, reduced, scaled, shifted, vector_norm
+from hapdsl.importing.on_matrices import matmul
+from hapdsl.importing.on_numbers import clamped, fresh, length, reduced, scaled, shifted, vector_norm
 from hapdsl.importing.values import Value
 
+FEW_ROWS = 25  # of which torch's cdist takes differences
 COSINE_EPS = 1e-12  # torch's own, beside squares of lengths in cosine_embedding_loss
 
 
@@ -33,6 +36,18 @@ def pairwise_distance(
     """The norm of x - y + eps along the last dim."""
     away = shifted(b, fresh(_minus(b, x, y)), eps)
     return vector_norm(b, node, away, p, [-1], keep)
+
+
+@handles("aten.cdist.default")
+def cdist(b: Builder, node: Node, x: Value, y: Value, p: float = 2, mode: int | None = None) -> Value:
+    """The distance of each row to each row: of few rows by their differences, of many by products of matrices, as torch has it."""
+    if p != 2:
+        raise b.refuse(f"cdist with p = {p:g}", "leave p at 2, or write it out: (x[:, None] - y[None]).abs().sum(-1)")
+    if mode == 2 or (mode != 1 and max(size(x.dims[-2]), size(y.dims[-2])) <= FEW_ROWS):
+        return vector_norm(b, node, _minus(b, unsqueeze(b, node, x, -2), unsqueeze(b, node, y, -3)), 2, [-1])
+    own, theirs = (reduced(b, "sum", times(b, v, v), [-1], True) for v in (x, y))
+    product = matmul(b, node, fresh(x), turned(b, node, fresh(y)))
+    return length(b, _sum(b, _minus(b, own, scaled(b, fresh(product), 2)), turned(b, node, theirs)))
 
 
 @handles("aten.triplet_margin_loss.default")

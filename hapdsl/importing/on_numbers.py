@@ -21,6 +21,7 @@ from hapdsl.theory.dtypes import FLOATS
 
 Operand = Any  # Value, Constant or a number
 NO_LIMIT = 1e30  # where a clamp has none
+LEAST_SQUARES = 1e-36  # a sum of squares below this is taken for 0: the length of a vector without a direction
 MASKED = -1e4  # what is added to a score or stands for it below this is a mask, not a number
 
 
@@ -314,7 +315,12 @@ def vector_norm(
         return reduced(b, "sum" if order == 1 else "max", b.emit("abs", [x], x.dims, x.stored), over, keep)
     if order != 2:
         raise b.refuse(f"a norm of order {order}")
-    squares = reduced(b, "sum", b.emit("mul", [x, x], x.dims, x.stored), over, keep)
+    return length(b, reduced(b, "sum", b.emit("mul", [x, x], x.dims, x.stored), over, keep))
+
+
+def length(b: Builder, squares: Value) -> Value:
+    """The root of a sum of squares, whose gradient is 0 where they are all 0, as torch's norms have it."""
+    squares = clamped(b, fresh(squares), LEAST_SQUARES)
     return b.emit("sqrt", [squares], squares.dims, squares.stored)
 
 
