@@ -29,6 +29,7 @@ from hapdsl.importing import (
     on_matrices,
     on_numbers,
     on_overwritten,
+    on_recurrent,
 )
 from hapdsl.importing.atoms import Atom
 from hapdsl.importing.build import Builder
@@ -61,6 +62,7 @@ assert (
     and on_matrices
     and on_numbers
     and on_overwritten
+    and on_recurrent
 )
 
 Loss = Callable[..., Tensor]
