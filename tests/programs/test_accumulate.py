@@ -386,16 +386,8 @@ def test_what_cannot_be_taken_in_turns(text: str, words: str) -> None:
         ("update {", "forward {", "`forward` stands outside"),
         ("        backward {", "        update {", "`update` stands in a `microbatch` block"),
         ("    update {", "    microbatch 4 { update { } }\n    update {", "can't stand here"),
-        (
-            "    update {",
-            "    update {\n        z@S(0) = matmul(h@S(0), w2@R)",
-            "'z' is computed in every turn of the batch",
-        ),
-        (
-            "        backward {",
-            "        backward {\n            loss@P = accumulate(loss.turn@P)",
-            "'loss' is computed once, behind all turns",
-        ),
+        ("    update {", "    update { z@S(0) = matmul(h@S(0), w2@R)", "'z' is computed in every turn of the batch"),
+        ("        backward {", "        backward { loss@P = accumulate(loss.turn@P)", "'loss' is computed once"),
     ],
 )
 def test_programs_with_other_turns(old: str, new: str, words: str) -> None:

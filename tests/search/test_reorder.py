@@ -19,7 +19,7 @@ from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.cost.pricing import Pricer
 from hapdsl.graph.program import Instruction, Program, Value
-from hapdsl.graph.training import TURN, TrainingGraph
+from hapdsl.graph.training import TrainingGraph
 from hapdsl.run.initial import initial, random_inputs
 from hapdsl.run.inprocess import simulate
 from hapdsl.search import baselines
@@ -41,7 +41,7 @@ from .examples import PROGRAMS, clusters, example
 from .orders import Orders
 from .overlapped import least
 from .random_dags import random_case
-from .small import CLUSTERS, Tried, cluster, cuts, everything, reread, text_of, thinned, training
+from .small import Tried, cluster, cuts, everything, reread, text_of, thinned, training
 
 
 def random_program(seed: int, largest: int = 25) -> tuple[Program, Tried]:
@@ -316,47 +316,6 @@ def sharded(graph: TrainingGraph, made: Cluster, zero: bool = True) -> tuple[Pro
     """Data parallelism with everything sharded (ZeRO), or nothing but the batch."""
     tried = Tried(graph, made, cuts(graph, made)["even"], "overlap", data_parallel(graph, zero))
     return tried.program(cutting_planes(tried.space.graph).minimisers[0]), tried.space.pricer
-
-
-def test_turns_of_a_batch_stay_apart_from_the_updates() -> None:
-    graph = example("accumulate")
-    program, pricer = sharded(graph, cluster(CLUSTERS["network"]))
-    found = reordered(program, pricer, "overlap")
-    assert found is not program
-    sections = ["update" if i.section == "accumulate" else i.section for i in found.instructions]
-    assert sections == sorted(sections, key=("forward", "backward", "update").index)
-    for tensor, section in {(v.tensor, i.section) for i in program.instructions if i.is_compute for v in i.outputs}:
-        own = {i.section for i in found.instructions if i.is_compute for v in i.outputs if v.tensor == tensor}
-        assert {s in ("forward", "backward") for s in own} == {section in ("forward", "backward")}
-
-
-TWO_LOSSES = """model two(batch = 12, d = 6) {
-    input x : f32[batch, d]
-    param w1, w2 : f32[d, d]
-    microbatch 2 {
-        y = relu(matmul(relu(matmul(x, w1)), w2))
-        loss = add(sum(y, [0, 1]), mean(x, dims = [0, 1]))
-    }
-    train loss with sgd(lr = 0.1)
-}"""
-
-
-def test_what_is_done_in_every_turn_stays_in_the_turns_wherever_it_stands_among_them() -> None:
-    """Whatever needs no gradient and has none, behind all that makes gradients: as near to the updates as to the forward pass."""
-    graph, made = training(TWO_LOSSES), cluster(CLUSTERS["pair"])
-    program, pricer = sharded(graph, made, zero=False)
-    tasks = Tasks([pricer.line(i) for i in program.instructions], pricer)
-    left, order = set(range(len(tasks))), list[int]()
-    while left:
-        ready = [t for t in left if not left & set(tasks.before[t])]
-        backward = [program.instructions[tasks.line_of[t]].section == "backward" for t in ready]
-        order.append(min(zip(ready, backward, strict=True), key=lambda e: (tasks.part[e[0]], not e[1], e[0]))[0])
-        left.discard(order[-1])
-    moved = replace(program, instructions=[line.instruction for line in tasks.ordered(order)])
-    made_last = [v.tensor for i in moved.instructions if i.section in TURN and i.is_compute for v in i.outputs]
-    assert made_last[-1] == "loss.turn" and work(moved) == work(program)
-    assert reread(moved, graph, len(made)).ok
-    same_results(program, moved)
 
 
 @pytest.mark.parametrize("zero", [False, True])
