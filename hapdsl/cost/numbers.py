@@ -88,7 +88,9 @@ class Numbers:
 
     def _look(self, name: str) -> tuple[int, tuple[str | None, ...]]:
         tensor = self.graph.tensors[name]
-        number = self._look_numbers.setdefault((tensor.shape, tensor.dtype), len(self._look_numbers))
+        # Which dim is the batch's, too: within nodes that are virtual devices a tensor lies by that (`hapdsl.search.inside`).
+        batch = tensor.classes.index(self.graph.batch) if self.graph.batch in tensor.classes else -1
+        number = self._look_numbers.setdefault((tensor.shape, tensor.dtype, batch), len(self._look_numbers))
         found = self._looks[name] = (number, tensor.classes)
         return found
 

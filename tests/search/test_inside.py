@@ -124,3 +124,15 @@ def test_bounds_from_outside_hold_for_what_is_done_within(which: str) -> None:
         cost.append(evaluate(spread(scheduler.program(space.choice(a)), whole), whole).sync_s)
     under, every = bound_under(graph, layout, machines), bound_any_shares(graph, layout, machines)
     assert every is not None and 0 < every <= min(cost) and 0 < under <= min(cost)
+
+
+def test_tensors_of_one_size_lie_by_the_batch_that_they_have() -> None:
+    """Activations and gradients of parameters, 64 by 64 both: what one costs doesn't depend on which was priced before."""
+    graph, machines = training(MODEL), cluster(MACHINES).outer()
+    layout = layout_of(proportional(graph, np.ones(2)), 2)
+    sums = [Instruction("all_reduce", (Value(n, (P,)),), (Value(n, (R,)),)) for n in ("matmul.1", "a.grad")]
+    assert graph.tensors["matmul.1"].shape == graph.tensors["a.grad"].shape
+    first, second = (pricer_of(graph, layout, machines) for _ in range(2))
+    seconds = [float(first.price(i).seconds.max()) for i in sums]
+    assert seconds[0] < seconds[1]
+    assert [float(second.price(i).seconds.max()) for i in reversed(sums)] == seconds[::-1]
