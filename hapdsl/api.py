@@ -40,6 +40,7 @@ from hapdsl.run.context import NAMES
 from hapdsl.run.course import keep as write_checkpoint
 from hapdsl.run.course import take_up
 from hapdsl.run.distributed import Rank
+from hapdsl.run.guarded import stay
 from hapdsl.run.how import How
 from hapdsl.run.initial import Initial
 from hapdsl.run.inprocess import InProcess
@@ -169,8 +170,7 @@ class Step:
         self.inputs = [t.name for t in self.graph.of_kind("input")]
         dtype = how.precision(self.graph)
         if _under_torchrun() and not dist.is_initialized():
-            how.chosen.device()  # before the group: nccl takes the current one
-            dist.init_process_group(how.chosen.torch_name)
+            stay(how.chosen)
         self.executor = self.make(program)
         self.executor.load(_Start(start, Initial(self.graph, seed, dtype)))
         self.smaller: dict[int, InProcess | Rank] = {}  # by size, for what a data set leaves over

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -136,6 +137,8 @@ def fault(out: Output, problem: BaseException) -> None:
     match problem:
         case click.exceptions.Exit():
             return
+        case HapError() if getattr(problem, "said", False):  # by another rank of this torchrun
+            return
         case HapError(diagnostics=diagnostics):
             found = list(diagnostics)
         case click.exceptions.NoArgsIsHelpError() if not out.json:
@@ -161,6 +164,18 @@ def fault(out: Output, problem: BaseException) -> None:
         out.data(failure(found))
     else:
         out.diagnose(found)
+
+
+def ending(out: Output) -> Callable[[HapError], None]:
+    """For what a thread finds while the verb itself may wait for ever: it is said like any other fault, and the process ends."""
+
+    def fatal(stop: HapError) -> None:
+        try:
+            fault(out, stop)
+        finally:  # whatever has become of stdout
+            os._exit(stop.status)
+
+    return fatal
 
 
 def _usage(problem: click.ClickException) -> Diagnostic:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hapdsl.commands.options import About, files, nothing_about, to_file
-from hapdsl.commands.output import Output, json_option
+from hapdsl.commands.output import Output, ending, json_option
 from hapdsl.lang.amounts import in_bytes, in_seconds
 from hapdsl.lang.diagnostics import HapError, error
 from hapdsl.lang.files import check_writable, write_file
@@ -78,7 +78,7 @@ def command(
     interrupted, failed = False, None
     with _progress(out, quiet=(outer_rank() or 0) > 0) as found.progress:
         try:
-            if not profile(found, processes, Extent(largest, quick), backend):
+            if not profile(found, processes, Extent(largest, quick), backend, ending(out)):
                 return 0
         except KeyboardInterrupt:
             if found.seen is None or not found.done or outer_rank():

@@ -12,7 +12,7 @@ import click
 
 from hapdsl.commands.going import going, going_options
 from hapdsl.commands.options import files, nothing_about
-from hapdsl.commands.output import Output, json_option
+from hapdsl.commands.output import Output, ending, json_option
 from hapdsl.commands.running import first, reports, running, running_options, said_once
 from hapdsl.commands.truth import prepare, told, truth_options
 from hapdsl.lang.amounts import in_seconds
@@ -114,6 +114,7 @@ def command(
             "allow": frozenset(allow),
             "collect": False,
             "timeout_s": wished.timeout_s,
+            "fatal": ending(out),
             "trace": prepare(bench, tree, trace, calibrate),
         }
         if wished.replan and wished.saving is not None:

@@ -65,7 +65,7 @@ class Rank:
             )
         agree(program)  # first: a rank with another program makes other groups, and all would wait for one another
         self.backend, self.device = backend, backend.device()
-        self.clock = Clock(seed, 1) if beside is None else beside.clock
+        self.clock: Clock = Clock(seed, 1) if beside is None else beside.clock
         self.lowered = lower(program, [self.rank], dtypes_at(dtype), self.clock, allow, keep_all)
         require(backend, self.device, self.lowered.torch_dtypes)
         self.groups = groups(program, self.rank, backend)

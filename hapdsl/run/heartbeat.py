@@ -22,6 +22,7 @@ from hapdsl.run.links import Links
 BEAT_S = 1.0
 SILENT_S = 15.0  # so long without a beat: the rank is lost
 CUT_S = 3.0  # so much longer nothing is acknowledged: it can't be reached (of one that nobody hears its heart tells)
+ENDED = 2**40  # what a heart adds that stops by itself: it isn't missed
 FIRST_S = 120.0  # until the first one, where processes start anew and import torch
 ADVICE = "with --checkpoint, --resume goes on from the last checkpoint; --replan does so by itself, without the device"
 
@@ -61,6 +62,7 @@ class Beat:
                     self._cut(lost)
                     return
                 self._end.wait(BEAT_S)
+            self._store.add(self._key, ENDED)
         except RuntimeError:
             self.refused = True
 
@@ -102,9 +104,11 @@ class Pulse:
         now = time.monotonic()
         held_up = now - self._looked > SILENT_S / 3
         self._looked = now
-        for rank, (beats, _) in self._seen.items():
+        for rank, (beats, _) in list(self._seen.items()):
             found = self._store.add(key(rank), 0)
-            if found != beats or held_up:
+            if found >= ENDED:
+                self.done(rank)
+            elif found != beats or held_up:
                 self._seen[rank] = (found, now)
         late = {
             r: now - since

@@ -40,7 +40,7 @@ class InProcess:
         beside: InProcess | None = None,
     ) -> None:
         self.program, self.device = program, device or torch.device("cpu")
-        self.clock = Clock(seed, 1) if beside is None else beside.clock
+        self.clock: Clock = Clock(seed, 1) if beside is None else beside.clock
         self.lowered = lower(program, None, dtypes_at(dtype), self.clock, allow, keep_all)
         self.held: Locals = {}
 

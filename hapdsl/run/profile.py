@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from hapdsl.cluster.seen import Sample, Seen, packed, unpacked
 from hapdsl.run.backends import GLOO, Backend
-from hapdsl.run.guarded import joined
+from hapdsl.run.guarded import Fatal, joined
 from hapdsl.run.launch import launch, outer_rank
 from hapdsl.run.measuring import Extent, begin, measure
 from hapdsl.run.reporting import Sink
@@ -52,17 +52,17 @@ class Profile:
         self.receive(0, {"kind": kind, **header})
 
 
-def profile(found: Profile, nproc: int, extent: Extent, backend: Backend = GLOO) -> bool:
+def profile(found: Profile, nproc: int, extent: Extent, backend: Backend = GLOO, fatal: Fatal | None = None) -> bool:
     """Measure, and put what is seen into `found` as it comes: whoever interrupts this has all of it until then.
 
-    `nproc` local processes, or this one as a rank of an existing torchrun. Returns False on ranks that aren't the first, which report nothing.
+    `nproc` local processes, or this one as a rank of an existing torchrun, where `fatal` says which rank is lost and ends this process. Returns False on ranks that aren't the first, which report nothing.
     Raises HapError: HAP720 a process that failed, HAP760 one that is silent.
     """
     outer = outer_rank()
     if outer is None:
         launch(work, nproc, (extent, backend), found.receive, PATIENCE_S)
         return True
-    with joined(backend, PATIENCE_S):
+    with joined(backend, PATIENCE_S, fatal):
         work(found, extent, backend)
     return outer == 0
 

@@ -23,7 +23,7 @@ from hapdsl.run.checkpoint_write import Saving
 from hapdsl.run.course import Course, Passage, course, reserved
 from hapdsl.run.data import open_feed, remark
 from hapdsl.run.distributed import Rank
-from hapdsl.run.guarded import joined
+from hapdsl.run.guarded import Fatal, joined
 from hapdsl.run.how import How
 from hapdsl.run.initial import Initial
 from hapdsl.run.launch import launch, outer_rank
@@ -72,13 +72,14 @@ def train(
     how: How | None = None,
     told: Told | None = None,
     noted: Callable[[str], None] | None = None,
+    fatal: Fatal | None = None,
 ) -> RunResult | None:
     """Train `program` up to step `steps` on `nproc` local processes (or as one rank of an existing torchrun).
 
     `reference` trains the same model on one process afterwards, from the same seed and on the same batches. `resume` goes on from a
     checkpoint, of the same program or another for the model (seed and data are the caller's to keep); `saving` writes some. `trace` stamps what the last steps do (`hapdsl.run.tracing`).
     `how` says on what it runs and what is watched, `told` hears of the reports on the way, `noted` before
-    the first step what is worth a remark about the data.
+    the first step what is worth a remark about the data. Under torchrun `fatal` says which rank is lost, and ends this process.
     Returns None on ranks of a torchrun that aren't the first. Raises HapError: HAP718 another number of processes
     than devices, HAP719 no steps, HAP71x data that doesn't fit, HAP720 a process that failed, HAP721 and HAP722 a device or dtype that isn't here, HAP75x what is wrong with checkpoints, and what kernels raise.
     """
@@ -103,7 +104,7 @@ def train(
         if outer is None:
             launch(work, nproc, (job,), gathered.receive, timeout_s, names, backend=backend)
         else:
-            with joined(backend, timeout_s):
+            with joined(backend, timeout_s, fatal):
                 work(gathered, job)
     if outer:
         return None

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import copy
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import hapdsl
 from hapdsl.lang.diagnostics import HapError
+from hapdsl.lang.resources import programs_folder
+from hapdsl.run import heartbeat
+from hapdsl.run.initial import random_inputs
 from tests.api.custom import OPS, Net
 from tests.importing import modules, public
 from tests.importing.helpers import CLUSTER
+from tests.processes import free_port
+from tests.run.ranks import as_torchrun_does
 from tests.texts import PROGRAM, REPOSITORY, TINY_CLUSTER, TINY_MODEL
 
 
@@ -256,3 +267,64 @@ def test_under_torchrun(cluster: str, tmp_path: Path):
     said = next(line for line in ran.stdout.splitlines() if line.startswith("losses")).split()
     assert [float(x) for x in said[1:4]] == pytest.approx(wanted, abs=1e-6)
     assert said[4] == "4" and float(said[5]) == pytest.approx(shown, abs=1e-5)
+
+
+def test_a_rank_of_a_script_that_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The others would wait for it until torch's patience is at an end."""
+    monkeypatch.setattr(heartbeat, "SILENT_S", 6.0)  # a third of it is more than a beat
+    pids: list[int] = []
+
+    def script() -> int:
+        torch.set_num_threads(1)
+        plan = hapdsl.load(programs_folder() / "plans" / "mlp_zero.hap")
+        step, batch = plan.compile(), random_inputs(plan.program.graph, 0)
+        for number in range(20):
+            if number == 3 and dist.get_rank() == 2:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            try:
+                step(batch)
+            except RuntimeError:  # the one that has said it is gone as well
+                return 7
+        return 0
+
+    def torchrun() -> None:
+        """It ends who is left when the first rank has ended."""
+        (tmp_path / "said.0").touch()
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (tmp_path / "said.0").read_text().strip():
+            time.sleep(0.1)
+        time.sleep(1)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    helper = threading.Thread(target=torchrun)
+    helper.start()
+    statuses = as_torchrun_does(script, [(0, k) for k in range(4)], free_port(), tmp_path / "said", pids)
+    helper.join()
+    said = [(tmp_path / f"said.{rank}").read_text() for rank in range(4)]
+    assert statuses[0] == 1 and statuses[2] == -signal.SIGKILL, (statuses, said)
+    assert "HAP760" in said[0] and "process 2" in said[0], said
+
+
+@pytest.mark.long
+def test_a_rank_of_a_script_that_ends_before_the_others_isn_t_missed(cluster: str, tmp_path: Path):
+    """The first one, say, still writes down what has come of it; or it is the first to go."""
+    module = modules.mlp()
+    batch = {"x": torch.randn(8, 8), "label": torch.randint(4, (8,))}
+    hapdsl.plan(module, batch, cluster, loss="cross_entropy", gap=1.0).save(tmp_path / "plan.hap")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import time, torch, hapdsl\n"
+        "from hapdsl.run import heartbeat\n"
+        "heartbeat.SILENT_S = 6.0\n"
+        f"step = hapdsl.load({str(tmp_path / 'plan.hap')!r}).compile()\n"
+        "step({'x': torch.zeros(8, 8), 'label': torch.zeros(8, dtype=torch.int64)})\n"
+        "rank = torch.distributed.get_rank()\n"
+        "time.sleep((8, 16, 0)[rank])\n"
+        "print(rank, 'has ended')\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", str(script)]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=110, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert [line for line in ran.stdout.splitlines() if "has ended" in line] == [f"{k} has ended" for k in (2, 0, 1)]

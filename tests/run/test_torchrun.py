@@ -110,9 +110,10 @@ def test_a_profile_under_torchrun(dies, tmp_path, monkeypatch):
         assert statuses == [0, 0] and said == ["complete []", ""], said
 
 
-STOPS = """
-import os, signal
+FAILS = """
+import os, signal, time
 import torch
+from hapdsl.lang.diagnostics import error
 from tests.run.programs import program_of
 
 def batches():
@@ -120,19 +121,42 @@ def batches():
     number = 0
     while True:
         number += 1
-        if number == 4 and os.environ["RANK"] == "2":
-            os.kill(os.getpid(), signal.SIGSTOP)
+        if number == 4 and os.environ["RANK"] in os.environ["WHO"]:
+            match os.environ["HOW"]:
+                case "raises":
+                    raise error("HAP711", "only here")
+                case "sleeps":
+                    print("asleep", flush=True)
+                    time.sleep(60)
+                case sent:
+                    os.kill(os.getpid(), getattr(signal, sent))
         yield {"x": torch.zeros(64, 64), "label": torch.zeros(64, dtype=torch.int64)}
 """
 
 
-def test_a_rank_that_is_stopped_under_torchrun(tmp_path, monkeypatch):
-    """Nobody stands above the ranks: the first one says it, and ends; the others see that it is gone, also those that wait for the one that is stopped."""
-    monkeypatch.setattr(heartbeat, "SILENT_S", 6.0)  # a third of it is more than a beat
-    (tmp_path / "stops.py").write_text(STOPS)
+@pytest.fixture
+def fails(tmp_path, monkeypatch):
+    """A run whose ranks `who` fail in the fourth step: the command line."""
+    (tmp_path / "fails.py").write_text(FAILS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    pids = []
+
+    def command(who, how):
+        monkeypatch.setenv("WHO", who)
+        monkeypatch.setenv("HOW", how)
+        return ["run", str(programs_folder() / "plans" / "mlp_zero.hap"), "--data", "fails:batches", "--steps", "50"]
+
+    return command
+
+
+@pytest.mark.parametrize("who", [0, 2])
+@pytest.mark.parametrize("kind", [[], ["--json"]], ids=["words", "json"])
+def test_a_rank_that_is_stopped_under_torchrun(who, kind, fails, tmp_path, monkeypatch):
+    """Nobody stands above the ranks: the first one says it, of itself the second, and ends; the others see that it is gone, or are told to go."""
+    monkeypatch.setattr(heartbeat, "SILENT_S", 6.0)  # a third of it is more than a beat
+    agent = dist.TCPStore("127.0.0.1", 0, 4, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    pids, others = [], [rank for rank in range(4) if rank != who]
 
     def ended(rank):
         try:
@@ -140,22 +164,82 @@ def test_a_rank_that_is_stopped_under_torchrun(tmp_path, monkeypatch):
         except ChildProcessError:  # its status has been read already
             return True
 
-    def killed():
-        """What torchrun does in the end to a rank that hears no signal; here behind all others."""
-        until = time.monotonic() + 100
-        while time.monotonic() < until and not (len(pids) == 4 and all(map(ended, (0, 1, 3)))):
+    def torchrun():
+        """It ends all ranks with the first one, in the end also one that hears no signal; here behind all others."""
+        until, told = time.monotonic() + 100, set()
+        while time.monotonic() < until and not (len(pids) == 4 and all(map(ended, others))):
             time.sleep(0.1)
-        os.kill(pids[2], signal.SIGKILL)
+            if len(pids) == 4 and any(map(ended, others)):
+                for rank in {rank for rank in others if not ended(rank)} - told:
+                    os.kill(pids[rank], signal.SIGTERM)
+                    told.add(rank)
+        os.kill(pids[who], signal.SIGKILL)
 
-    helper = threading.Thread(target=killed)
+    helper = threading.Thread(target=torchrun)
     helper.start()
-    arguments = ["run", str(programs_folder() / "plans" / "mlp_zero.hap"), "--data", "stops:batches", "--steps", "50"]
-    statuses = as_torchrun_does(arguments, [(0, k) for k in range(4)], free_port(), tmp_path / "said", pids)
+    command = [*fails(str(who), "SIGSTOP"), *kind]
+    statuses = as_torchrun_does(command, [(0, k) for k in range(4)], agent.port, tmp_path / "said", pids)
     helper.join()
     said = [(tmp_path / f"said.{rank}").read_text() for rank in range(4)]
-    assert statuses[2] == -signal.SIGKILL and (statuses[0], statuses[1], statuses[3]) == (1, 1, 1), said
-    assert "HAP760" in said[0] and "process 2" in said[0] and "stopped, or cut off" in said[0], said
-    assert not said[1].strip() and not said[3].strip(), said
+    assert statuses.pop(who) == -signal.SIGKILL and statuses == [1, 1, 1], said
+    words = said.pop(1 if who == 0 else 0)
+    assert "HAP760" in words and f"process {who}" in words and "stopped, or cut off" in words, words
+    assert not any(w.strip() for w in said), said
+    if kind:
+        assert codes(words) == ["HAP760"]
+
+
+def codes(document):
+    """The diagnostics of the one JSON document that stands there."""
+    found = json.loads(document)
+    assert found["ok"] is False
+    return [d["code"] for d in found["diagnostics"]]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("who", "how", "code"), [("0", "SIGKILL", "HAP720"), ("2", "SIGKILL", "HAP720"), ("2", "raises", "HAP711")]
+)
+def test_one_document_of_json_whatever_becomes_of_a_rank(who, how, code, fails):
+    """torchrun's own stdout, which its ranks share: the rank that fails says why, of one that can't say it the first to find it; torchrun ends the others."""
+    command = fails(who, how)
+    words = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=4",
+        "-m",
+        "hapdsl",
+        *command,
+        "--json",
+    ]
+    path = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.getcwd()])}
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=110, check=False, env={**os.environ, **path})
+    assert ran.returncode == 1 and codes(ran.stdout) == [code], (ran.stdout, ran.stderr)
+
+
+def test_ranks_that_are_told_to_end_say_so_once(fails, tmp_path):
+    """torchrun may be quicker than those that would find a lost rank: here they all compute."""
+    pids = []
+
+    def torchrun():
+        until = time.monotonic() + 100
+        while time.monotonic() < until and not all(
+            (tmp_path / f"said.{k}").is_file() and "asleep" in (tmp_path / f"said.{k}").read_text() for k in range(4)
+        ):
+            time.sleep(0.05)
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+
+    helper = threading.Thread(target=torchrun)
+    helper.start()
+    command = [*fails("0123", "sleeps"), "--json"]
+    statuses = as_torchrun_does(command, [(0, k) for k in range(4)], free_port(), tmp_path / "said", pids)
+    helper.join()
+    said = [(tmp_path / f"said.{k}").read_text().replace("asleep\n", "") for k in range(4)]
+    (document,) = filter(None, said)
+    assert statuses == [1] * 4 and codes(document) == ["HAP720"] and "SIGTERM" in document
 
 
 @pytest.mark.parametrize("how", ["cut off", "apart"])
