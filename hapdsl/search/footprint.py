@@ -3,8 +3,8 @@
 Four moments are counted, each a lower bound of a device's peak by itself; parameters and optimizer state are held in all:
 
 - parameters are gathered: with what they are offered as, where all of them share one message;
-- the backward pass begins: with every activation that it reads, in the smallest of the placements it is offered in, or in the one it was
-  made in where it is made again from that, or without it where it is recomputed;
+- the backward pass begins: with every activation that it reads, in the smallest of the placements it is offered in, or in the one it was made in
+  where its reader takes that as it is, or where it is made again from that, or without it where it is recomputed;
 - the updates begin: with all gradients as their calls give them, where all of them share one message;
 - the step ends: with what replaces parameters and state and isn't written over them (`hapdsl.graph.inplace`).
 
@@ -15,7 +15,7 @@ decides. Unit: the memory of the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from hapdsl.graph.inplace import overwrites, scaled
 from hapdsl.graph.program import Value
-from hapdsl.search.carry import AGAIN, KEPT
+from hapdsl.search.carry import AGAIN, KEPT, is_late
 from hapdsl.search.messages import BUCKET
-from hapdsl.search.offers import provides
+from hapdsl.search.offers import Offer, provides
 from hapdsl.theory.placements import Placement
 
 if TYPE_CHECKING:
@@ -52,19 +52,17 @@ def tables(space: Space) -> Iterator[tuple[tuple[int, ...], Table]]:
     for name, pairs in space.holds.items():
         held = np.stack([_part(space, name, h) for h, _ in pairs], axis=1)
         gathered = np.stack([_copies(space, name, h, o) for h, o in pairs], axis=1) * together["params"]
-        later = np.stack([_least(space, name, () if h in o else o) for h, o in pairs], axis=1) * _kept(space, name)
-        yield (space.offer_variable[name],), np.concatenate([held + gathered, held + later, held, held])
+        yield (space.offer_variable[name],), np.concatenate([held + gathered, held, held, held])
+        yield from _later(space, name, [(h,) for h, _ in pairs], [() if h in o else o for h, o in pairs])
         yield from _replaced(space, name, [h for h, _ in pairs])
     for name, offered in space.offers.items():
         if _crosses(space, name):
-            weight = _weight(space, name)
-            kept = np.stack([_least(space, name, o) for o in offered], axis=1) * _kept(space, name) * weight
-            yield (space.offer_variable[name],), _at(kept, 1)
+            k, j = space.structure.maker(name)
+            yield from _later(space, name, [space.structure.given(k, j)] * len(offered), offered)
             if AGAIN in space.structure.carries.get(name, ()):
-                k, j = space.structure.maker(name)
                 source = np.stack([_part(space, name, r.outputs[j]) for r in space.rules[k]], axis=1)
-                stays = np.array([w == AGAIN for w in space.structure.carries[name]])
-                yield (space.rule_variable[k], space.offer_variable[name]), _at(weight * source[:, :, None] * stays, 1)
+                stays = _weight(space, name) * np.array([w == AGAIN for w in space.structure.carries[name]])
+                yield (space.rule_variable[k], space.offer_variable[name]), _at(source[:, :, None] * stays, 1)
         elif name in buckets.gradients and together["gradients"]:
             k, j = space.structure.maker(name)
             given = np.stack([_part(space, name, r.outputs[j]) for r in space.rules[k]], axis=1)
@@ -76,6 +74,43 @@ def tables(space: Space) -> Iterator[tuple[tuple[int, ...], Table]]:
             held = np.stack(columns, axis=1)
             both = 1 if _over(space, k) else 2
             yield (space.rule_variable[k],), np.concatenate([held, held, held, both * held])
+
+
+def _later(
+    space: Space, name: str, sources: Sequence[Offer], offered: Sequence[Offer]
+) -> Iterator[tuple[tuple[int, ...], Table]]:
+    """What is kept of a tensor for the backward pass, beside how it is held: by the rule of a call that reads it there, where that matters.
+
+    `sources` are the placements that each value's tensor may be in without any conversion.
+    """
+    training, structure = space.training, space.structure
+    kept = _kept(space, name) * _weight(space, name)
+    if not np.any(kept):
+        return
+    late = next((k for k in training.readers[name] if is_late(training, training.nodes[k], name)), None)
+    # Where only calls that run twice may read it there, no rule says whether one does: whatever is least.
+    calls = training.readers[name] if late is None else (late,)
+    ways = [frozenset(r.inputs[i] for i in structure.places(k, name)) for k in calls for r in space.rules[k]]
+    pairs = [*zip(sources, offered, strict=True)]
+    tables = {
+        way: np.stack([_needed(space, name, way, *p) for p in pairs], axis=1) * kept for way in dict.fromkeys(ways)
+    }
+    least = np.min([*tables.values()], axis=0)
+    if late is None or all((table == least).all() for table in tables.values()):
+        yield (space.offer_variable[name],), _at(least, 1)
+    else:
+        yield (
+            (space.rule_variable[late], space.offer_variable[name]),
+            _at(np.stack([tables[w] for w in ways], axis=1), 1),
+        )
+
+
+def _needed(space: Space, name: str, way: frozenset[Placement], sources: Offer, offer: Offer) -> Table:
+    """What a reader that takes a tensor in a `way` needs of it: at least what is offered, unless it was there before. How a parameter is held counts by itself."""
+    offered = _least(space, name, offer)
+    if name in space.holds:
+        return np.zeros_like(offered) if all(provides(sources, q) for q in way) else offered
+    return np.minimum(offered, np.max([_part(space, name, q) for q in way], axis=0)) if way <= {*sources} else offered
 
 
 def _replaced(space: Space, name: str, placements: list[Placement]) -> Iterator[tuple[tuple[int, ...], Table]]:
@@ -128,7 +163,7 @@ def _weight(space: Space, name: str) -> float:
     If all were recomputed, the first reader would wait for the whole forward pass; so what goes from one turn of a repeat to the next (or,
     without repeats, one call in so many that there are as many segments as calls in each) is the last to be given up.
     """
-    if not space.graded:
+    if not space.graded or name in space.holds:
         return 1.0
     training = space.training
     made = training.producer[name]

@@ -11,6 +11,7 @@ import pytest
 from hapdsl.cluster.hardware import Curve
 from hapdsl.cost import best_method, collective_seconds
 from hapdsl.graph.program import METHODS
+from hapdsl.graph.training import Node
 from hapdsl.search.anyshares import bound_any_shares
 from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.eliminate import eliminate
@@ -24,6 +25,7 @@ from hapdsl.search.space import Space
 from hapdsl.search.spaces import floor
 from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import R, S
+from hapdsl.theory.rules import Rule
 
 from .examples import clusters, example
 from .small import CLUSTERS, MODELS, Tried, cluster, cuts, everything, training
@@ -237,6 +239,39 @@ def test_a_footprint_is_never_above_the_peak(model: str, machines: str) -> None:
             peak = tried.cost(a).memory_bytes[[g[0] for g in space.groups]]
             assert (least <= peak + 1e-6 * capacity.max() * 1e-6).all()
             assert least.max() > 0
+
+
+LAYERS = 20
+DEEP = f"""
+model deep(batch = 96, d = 12) {{
+    input x : f32[batch, d]
+    param {", ".join(f"w{n}" for n in range(LAYERS))} : f32[d, d]
+    h0 = matmul(x, w0)
+{"".join(f"    h{n} = matmul(gelu(h{n - 1}), w{n}){chr(10)}" for n in range(1, LAYERS))}
+    loss = sum(mul(h{LAYERS - 1}, h{LAYERS - 1}), [0, 1])
+    train loss with sgd(lr = 0.1)
+}}
+"""
+
+
+def test_a_copy_that_the_backward_pass_does_not_take_counts_in_no_footprint() -> None:
+    """Every activation is made in shards and gathered for the next layer; the backward pass takes the shards."""
+    graph, made = training(DEEP), cluster(CLUSTERS["pair"])
+    activations = {n for node in graph.nodes if node.op == "gelu" for n in node.outputs}
+
+    def allow(node: Node, rule: Rule) -> bool:
+        if node.section == "forward":
+            return {"matmul": rule.inputs == (R, S(1)), "gelu": rule.outputs == (S(1),)}.get(node.op, True)
+        return all(p == S(1) for n, p in zip(node.inputs, rule.inputs, strict=True) if n in activations)
+
+    within = Restriction(allow)
+    tried = Tried(graph, made, cuts(graph, made)["even"], restriction=within)
+    space = Space(graph, tried.layout, made, memory=True, restriction=within)
+    for a in itertools.islice(everything(space.graph, np.random.default_rng(3)), 5):
+        held = space.graph.component_sums(a)[space.held.start :].reshape(-1, len(space.groups)) + 1
+        assert (held * made.memories <= tried.cost(a).memory_bytes).all()
+        gathered = [o for name, o in tried.space.choice(a).offered.items() if name in activations]
+        assert len(gathered) == LAYERS - 1 and all(o == (R,) for o in gathered)
 
 
 # Tables that are read whole at every look-up weigh as much as their messages.
