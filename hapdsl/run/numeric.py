@@ -15,7 +15,7 @@ import torch
 
 from hapdsl.check.layout import largest_remainder
 from hapdsl.check.verify import verify
-from hapdsl.check.write import literal
+from hapdsl.check.write import literal, write
 from hapdsl.graph.program import Program
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.lang import nodes
@@ -26,7 +26,6 @@ from hapdsl.run.pieces import largest_gap
 from hapdsl.run.reference import Reference, advance
 from hapdsl.run.threads import one_thread
 from hapdsl.theory.expressions import evaluate
-from hapdsl.virtual import positions, spread
 from hapdsl.workbench import Workbench, evaluates
 
 TOLERANCE = 1e-9  # float64; larger numbers are compared relatively
@@ -49,15 +48,13 @@ def compare(bench: Workbench, tree: nodes.Program, seed: int = 0, allow: Set[str
     Raises HapError: HAP740 where they differ by more than TOLERANCE (status 1), HAP741 for what is too large even so, and
     what kernels raise.
     """
-    cluster = bench.cluster_of(tree)
-    devices = positions(tree, cluster)
     full = bench.checked(tree).program
     settings, graph = shrink(bench, tree, full)
-    small = _resized(tree, full.graph, graph, settings)
-    checked = verify(small, graph, devices)
-    if not checked.ok:
-        raise HapError(*checked.diagnostics)
-    program = spread(checked.program, cluster)
+    # As it would be written anew: what a line repeats of the model's attributes is of the full size.
+    small = _resized(write(full), full.graph, graph, settings)
+    checked = verify(small, graph, full.layout.devices)
+    assert checked.ok, list(checked.diagnostics)
+    program = checked.program
     if _elements(graph) * program.layout.devices > LARGEST:
         raise error(
             "HAP741",

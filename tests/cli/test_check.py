@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from hapdsl.run import numeric
 from hapdsl.workbench import Workbench
 from tests.cli.conftest import Run
-from tests.texts import PROGRAM, PROGRAMS, REFERENCE, TINY
+from tests.texts import LAB, PROGRAM, PROGRAMS, REFERENCE, TINY, TINY_MODEL
 
 
 def test_a_proven_program(hapdsl: Run, tiny: Path) -> None:
@@ -121,6 +122,40 @@ def test_numeric_keeps_an_empty_share_and_shrinks_the_rest(hapdsl: Run, tmp_path
     assert sum(t.elements for t in graph.tensors.values()) <= 200_000
     assert 2 <= settings["batch"] < 4096
     assert numeric.compare(bench, tree).gap <= 1e-9
+
+
+WIDE = TINY_MODEL.replace("batch = 16, d = 6, hidden = 8", "batch = 4096, d = 64, hidden = 512")
+
+
+def test_numeric_leaves_alone_what_lines_repeat_of_the_model(hapdsl: Run, tmp_path: Path) -> None:
+    """An attribute that depends on a size is of the full one; the model that is tried is smaller, and has another there."""
+    path = tmp_path / "scaled.hap"
+    lines = PROGRAM.replace("= relu(u@S(0))", "= scale(u@S(0), by = 0.001953125)").replace(
+        "relu_grad(h@S(0), h.grad@S(0))", "scale(h.grad@S(0), by = 0.001953125)"
+    )
+    text = WIDE.replace("relu(u)", "scale(u, by = 1 / hidden)") + lines.replace(" on pair", "")
+    path.write_text(text.replace("[12, 4]", "[4000, 96]"))
+    assert numeric.compare(bench := Workbench(path), bench.program()).settings["hidden"] < 512
+    found = hapdsl("check", "--numeric", path, "--json")
+    assert (found.status, found.codes) == (0, []), found.object
+
+
+@pytest.mark.parametrize(
+    ("cluster", "shares"),
+    [
+        ("", "[1000, 6 * 516]"),
+        ("", "[3 * 1000, 0, 1096]"),
+        (LAB, "[4000, 96]"),  # a row for each node
+    ],
+)
+def test_numeric_scales_shares_however_they_are_written(hapdsl: Run, tmp_path: Path, cluster: str, shares: str) -> None:
+    path = tmp_path / "wide.hap"
+    lines = PROGRAM.replace("[12, 4]", shares).replace(" on pair", " on lab" if cluster else "")
+    path.write_text(WIDE + cluster + lines)
+    found = hapdsl("check", "--numeric", path, "--json")
+    assert (found.status, found.codes) == (0, []), found.object
+    tried = re.search(r"equal to one device within .* batch = (\d+)", found.object["proven"][-1].replace("(", " "))
+    assert tried is not None and int(tried[1]) < 4096, found.object["proven"]
 
 
 POWER = """
