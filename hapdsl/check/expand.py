@@ -221,10 +221,7 @@ class _Expansion:
         messages: dict[str, list[tuple[Value, Placement, Placement]]] = {}
         for value, q in missing:
             source = min(self.have[value], key=lambda p: _PREFERRED[p.kind])
-            if conversion(source, q) is None:  # S to P: by way of R
-                self.bring([(value, R)], instruction)
-                source = R
-            how = conversion(source, q)
+            how = conversion(source, q)  # sums are asked for where they, or a whole, are at hand
             assert how is not None, f"nothing turns {source} into {q}"
             messages.setdefault(how, []).append((value, source, q))
         for how, moves in messages.items():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hapdsl.lang.diagnostics import HapError
 from hapdsl.run.call import Call, Fixed, own
-from hapdsl.run.lower import Compute, Convert, Exchange, Step
+from hapdsl.run.lower import Compute, Convert, Step
 from hapdsl.run.moves import Move
 
 Store = list[Any]  # by slot: a tensor, or None
@@ -207,12 +207,10 @@ def summing(slots: Iterable[int], totals: dict[int, Tensor]) -> Act:
 
 
 def kinds(step: Step) -> str:
-    """What a lowered step does, in a word."""
+    """What a lowered step that is no collective does, in a word."""
     match step.work:
         case Compute():
             return "compute"
         case Convert():
             return "convert"
-        case Exchange():
-            return "exchange"
     return "load"

@@ -14,7 +14,7 @@ it is waited for, which all ranks do in the order of the program.
 
 A mismatch of sizes may return silently, so all lengths are known on all ranks beforehand and are verified here. Ranks with
 nothing to send take part with buffers of length 0; a collective that moves nothing at all isn't issued. The buffers passed in are messages that the
-caller has packed: they may be overwritten, and what is returned may be a view of them.
+caller has packed: they may be overwritten, lists of them emptied, and what is returned may be a view of them.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _gather_grouped(mine: Tensor, lengths: Sequence[int], group: Group) -> Phase
     return found
 
 
-def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], group: Group, method: str) -> Phases[Tensor]:
+def reduce_scatter(parts: list[Tensor], lengths: Sequence[int], group: Group, method: str) -> Phases[Tensor]:
     """This rank's part of the sum; `parts[j]`, `lengths[j]` long, is this rank's contribution to rank j's."""
     _expect_all(parts, lengths)
     if group.size == 1 or not any(lengths):
@@ -132,18 +132,17 @@ def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], group: Group
     return parts[group.me]
 
 
-def _scatter_padded(parts: Sequence[Tensor], lengths: Sequence[int], group: Group) -> Phases[Tensor]:
+def _scatter_padded(parts: list[Tensor], lengths: Sequence[int], group: Group) -> Phases[Tensor]:
     longest = max(lengths)
     rows = padded(parts, longest)  # named, so that it is there until the result is
     mine = rows.view(group.size, longest)[group.me]  # in its place: it has been read before it is written
-    if isinstance(parts, list):
-        parts.clear()  # they are in the rows
+    parts.clear()  # they are in the rows
     yield group.backend.reduce_scatter(mine, rows, group.handle)
     return mine[: lengths[group.me]]
 
 
 def all_to_all(
-    parts: Sequence[Tensor], lengths: Sequence[Sequence[int]], group: Group, method: str = "pairwise"
+    parts: list[Tensor], lengths: Sequence[Sequence[int]], group: Group, method: str = "pairwise"
 ) -> Phases[list[Tensor]]:
     """What each rank has for this one; `parts[j]` is for rank j, and `lengths[i][j]` what rank i has for rank j."""
     me = group.me

@@ -106,7 +106,7 @@ class InProcess:
                 made = [list(column) for column in zip(*per_device, strict=True)]
             case Convert() as convert:
                 made = [[_convert(convert, d, k, r[d]) for d in range(self.devices)] for k, r in enumerate(read)]
-            case Exchange() as exchange:
+            case exchange:
                 made = [_exchange(exchange, k, r) for k, r in enumerate(read)]
         for slot, value in zip(step.outputs, made, strict=True):
             store[slot] = value

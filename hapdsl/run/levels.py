@@ -31,8 +31,8 @@ from hapdsl.run.groups import Group
 One = Generator[Any, None, Tensor]
 Many = Generator[Any, None, list[Tensor]]
 Gather = Callable[[Tensor, Sequence[int], Group, str], Many]
-Scatter = Callable[[Sequence[Tensor], Sequence[int], Group, str], One]
-Exchange = Callable[[Sequence[Tensor], Sequence[Sequence[int]], Group], Many]
+Scatter = Callable[[list[Tensor], Sequence[int], Group, str], One]
+Exchange = Callable[[list[Tensor], Sequence[Sequence[int]], Group], Many]
 
 
 @dataclass(frozen=True)
@@ -207,15 +207,14 @@ def reduce_scatter(parts: Sequence[Tensor], lengths: Sequence[int], found: Level
 # -- all_to_all --------------------------------------------------------------------------------
 
 
-def all_to_all(parts: Sequence[Tensor], lengths: Sequence[Sequence[int]], found: Levels, exchange: Exchange) -> Many:
+def all_to_all(parts: list[Tensor], lengths: Sequence[Sequence[int]], found: Levels, exchange: Exchange) -> Many:
     """What each member has for this one; `parts[p]` is for the p-th member, and `lengths[i][p]` what the i-th has for it."""
     own, place, empty = found.nodes[found.mine], found.place, parts[0].new_empty(0)
     others = [k for k in range(len(found.nodes)) if k != found.mine]
     far = [[t for k in others for t in found.served(k, q)] for q in range(len(own))]
     asked = [[t, *far[q]] for q, t in enumerate(own)]
     sent = [torch.cat([parts[t] for t in targets]) for targets in asked]
-    if isinstance(parts, list):
-        parts.clear()  # they are in what is sent
+    parts.clear()  # they are in what is sent
     sizes = [[sum(lengths[i][t] for t in targets) for targets in asked] for i in own]
     arrived = yield from exchange(sent, sizes, found.inside)
     del sent

@@ -350,6 +350,5 @@ def _literal(value: object) -> nodes.Expr:
             return nodes.Negate(nodes.Number(-value)) if value < 0 else nodes.Number(value)
         case str():
             return nodes.Text(value)
-        case list() | tuple():
-            return nodes.Items(tuple(_literal(v) for v in value))
-    raise TypeError(f"no literal for {value!r}")
+    assert isinstance(value, list | tuple), value
+    return nodes.Items(tuple(_literal(v) for v in value))
