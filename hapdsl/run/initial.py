@@ -37,7 +37,7 @@ def initial(
     """Global first values of all parameters, buffers and state (or of `names`).
 
     `given` are values that are known, of parameters as a rule; master copies of them are copies of these. The numbers don't depend on the
-    precision: f64 values are drawn, then rounded. Raises HapError HAP212 for an unknown initialiser, HAP710 and HAP711 for a table that isn't there or doesn't fit.
+    precision: f64 values are drawn, then rounded. Raises HapError HAP710, HAP711 for a table that isn't there or doesn't fit.
     """
     wanted = None if names is None else set(names)
     kinds = ("param", "frozen", "buffer", "state")
@@ -95,15 +95,9 @@ def first(tensor: Declared, seed: int, dtype: torch.dtype | None = None) -> Tens
         case "xavier":
             bound = math.sqrt(6 / max(1, sum(_fans(shape))))
             value = (torch.rand(shape, generator=draw, dtype=torch.float64) * 2 - 1) * bound
-        case "table":
-            value = table(tensor)
         case _:
-            raise error(
-                "HAP212",
-                f"unknown initialiser '{name}'",
-                tensor.span,
-                "known: zeros, ones, constant, normal, uniform, xavier, table",
-            )
+            assert name == "table", name
+            value = table(tensor)
     return value.to(dtypes_at(dtype)[tensor.dtype])
 
 

@@ -269,8 +269,9 @@ def narrow(decl: OpDecl) -> Iterator[Probe]:
     for dim in decl.tiled:
         wide = {other.names[-1]: WIDE for other in decl.tiled}
         for length in NARROW:
-            if (found := probe(decl, FEW_ROWS, like={**wide, dim.names[-1]: length})) is not None:
-                yield found
+            found = probe(decl, FEW_ROWS, like={**wide, dim.names[-1]: length})
+            assert found is not None, decl.name
+            yield found
 
 
 def _products(decl: OpDecl, most: float, per_size: float, dtype: str) -> Iterator[Probe]:

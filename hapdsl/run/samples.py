@@ -238,8 +238,7 @@ def _attributes(decl: OpDecl, hint: Hint) -> dict[str, Any]:
     full = {n: evaluate(e, known) for n, e in decl.attributes.items() if e is not None and n not in hint.attributes}
     missing = [n for n, e in decl.attributes.items() if e is None and n not in hint.attributes]
     if missing:
-        if not decl.notation or decl.name not in HINTS:
-            raise error("HAP731", f"no value for attribute '{missing[0]}' of '{decl.name}' can be guessed", decl.span, f"give it a default: attr {missing[0]} = …")  # fmt: skip
+        raise error("HAP731", f"no value for attribute '{missing[0]}' of '{decl.name}' can be guessed", decl.span, f"give it a default: attr {missing[0]} = …")  # fmt: skip
     return {**full, **hint.attributes}
 
 
