@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -81,7 +82,7 @@ class Source:
         if sum(p.volume for p in copy.pieces) != math.prod(saved.shape):  # before anything is as large as it says
             raise torn(self.checkpoint.folder / MANIFEST, f"the pieces of '{saved.name}' don't make it up")
         made = torch.zeros(sizes(here), dtype=DTYPES[saved.dtype])
-        filled = 0
+        filled: list[Ranges] = []
         for piece in copy.pieces:
             there = _ranges(saved, piece)
             common = overlap(there, here)
@@ -89,8 +90,9 @@ class Source:
                 continue
             part = self._file(piece.rank).tensor(copy.value, piece.lengths, saved.dtype)[slices(common, there)]
             made[slices(common, here)].copy_(part)
-            filled += volume(common)
-        if filled != volume(here):
+            filled.append(common)
+        twice = any(overlap(a, b) for a, b in combinations(filled, 2))
+        if twice or sum(map(volume, filled)) != volume(here):
             raise torn(self.checkpoint.folder / MANIFEST, f"the pieces of '{saved.name}' don't make it up")
         return made
 

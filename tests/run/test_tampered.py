@@ -17,6 +17,7 @@ from hapdsl.run import (
     checkpoint_read,
 )
 from hapdsl.run.checkpoint_state import write_whole
+from hapdsl.run.context import Range
 from hapdsl.run.initial import initial
 from tests.run.damage import forged
 from tests.run.programs import FED, model
@@ -93,6 +94,21 @@ def test_a_tensor_that_is_larger_than_its_pieces(tmp_path):
     with pytest.raises(HapError, match="the pieces of 'w' don't make it up") as stop:
         dict(checkpoint_read.tensors(found))
     assert stop.value.diagnostics[0].code == "HAP751"
+
+
+def test_pieces_that_lie_on_one_another(tmp_path):
+    """Each lies within, and together they are as large as the tensor; but of its two rows one is there twice, the other isn't."""
+    folder = saved(tmp_path, model(FED))
+    tensors = load_file(folder / checkpoint.file_name(0))
+    replaced(folder, tensors | {"w@R": tensors["w@R"][:1]})
+    row = {"rank": 0, "offsets": [0, 0], "lengths": [1, 3]}
+    forged(folder, lambda manifest: manifest["tensors"]["w"]["copies"][0].update(pieces=[row, row]))
+    source = checkpoint_read.Source(checkpoint.find(folder))
+    w = source.checkpoint.manifest.tensors["w"]
+    for rows in (Range(2, 0, 2), Range(2, 0, 1), Range(2, 1, 1)):  # all of it, what is twice there, what isn't
+        with pytest.raises(HapError, match="the pieces of 'w' don't make it up") as stop:
+            source.gather(w, (rows, Range(3, 0, 3)))
+        assert stop.value.diagnostics[0].code == "HAP751"
 
 
 def test_a_manifest_that_is_no_manifest(tmp_path):
