@@ -161,8 +161,8 @@ class Change:
 
 def changes(training: TrainingGraph, before: Sequence[Line], after: Sequence[Line]) -> list[Change]:
     """What takes time in one of two lists of lines and not in the other, the most seconds first. A call under another rule is one change."""
-    # A scheduler makes equal lines once, so most of them are the same object in both.
-    common = Counter(map(id, before)) & Counter(map(id, after))
+    # A scheduler makes equal instructions once, so most of them are the same object in both.
+    common = Counter(map(_own, before)) & Counter(map(_own, after))
     first, second = _timed(training, _without(before, common)), _timed(training, _without(after, common))
     least = LEAST * (sum(p.seconds for p in first.values()) + sum(p.seconds for p in second.values()))
     groups: dict[tuple[str, str, str, str], tuple[float, list[str]]] = {}
@@ -186,18 +186,23 @@ def changes(training: TrainingGraph, before: Sequence[Line], after: Sequence[Lin
 def same_work(before: Sequence[Line], after: Sequence[Line]) -> bool:
     """Do two programs of one scheduler make the same calls and send the same messages? What is cut from what is there doesn't count."""
     first, second = (
-        Counter(id(x) for x in lines if x.instruction.is_compute or x.instruction.is_collective)
+        Counter(_own(x) for x in lines if x.instruction.is_compute or x.instruction.is_collective)
         for lines in (before, after)
     )
     return first == second
 
 
-def _without(lines: Iterable[Line], common: Counter[int]) -> list[Line]:
+def _own(line: Line) -> tuple[int, int]:
+    """Equal for lines with the same instruction at the same price, as objects."""
+    return id(line.instruction), id(line.price)
+
+
+def _without(lines: Iterable[Line], common: Counter[tuple[int, int]]) -> list[Line]:
     left = Counter(common)
     found = []
     for line in lines:
-        if left[id(line)] > 0:
-            left[id(line)] -= 1
+        if left[_own(line)] > 0:
+            left[_own(line)] -= 1
         else:
             found.append(line)
     return found

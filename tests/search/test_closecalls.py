@@ -85,3 +85,30 @@ def test_choices_are_said_as_the_language_writes_them() -> None:
     p = planned("two products", "pair")
     (call, _) = p.known.of("h")
     assert call.chosen.option.text in " ".join(text_of(p.program).split())
+
+
+FROZEN = """
+model adapted(d = 64, hidden = 64) {
+    input x  : f32[1, d]
+    frozen w : f32[d, hidden]
+    frozen b : f32[hidden]
+    param v  : f32[hidden, 1]
+    loss = sum(matmul(add(matmul(x, w), b), v), [0, 1])
+    train loss with sgd(lr = 0.1)
+}
+"""
+
+
+def test_an_option_that_leaves_the_lines_as_they_are_is_no_alternative() -> None:
+    """Frozen weights are read in pieces; whether they are held whole and cut, or in these pieces, is the same to all calls and messages. Asked for more
+    than there are, every line of which some option changes the program is told once, and no other one."""
+    p = planned(FROZEN, "alike")
+    near, far = close_calls(p.known, 100)
+    assert not {q for c in near for q in c.questions} & {q for c in far for q in c.questions}
+    told = {(q.kind, q.tensor) for c in (*near, *far) for q in c.questions}
+    changing, idle = set(), set()
+    for q, o in p.asked:
+        found = p.known.look(q, o, search=False) if o is not p.known.chosen(q) else None
+        if found is not None:
+            (changing if found.differs else idle).add((q.kind, q.tensor))
+    assert told == changing and (HELD, "w") in idle and (HELD, "b") in idle - changing
