@@ -183,6 +183,33 @@ def test_a_message_that_is_late_by_hand() -> None:
     assert (start.tolist(), second.tolist()) == ([4.0, 2.0], [6.0, 3.0])
 
 
+def beside_messages() -> Program:
+    """A message of 2.92 s and one of 2.28 s beside 4 s of computing; what was sent is cut at once, with something that nobody makes."""
+    g = hand.graph()
+    layout = Layout((("devices", 2),), {"hidden": {(0,): np.array([4, 4])}})
+    lines = [
+        hand.line(g, "all_reduce", "w1.grad@P", "w1.grad@R"),
+        hand.line(g, "all_reduce", "w2.grad@P", "w2.grad@R"),
+        hand.line(g, "matmul", "x@R w1@R", "u@R"),
+        hand.line(g, "slice", "w1.grad@R w2.grad@R h.grad@R", "w1.grad@S(1) w2.grad@S(0) h.grad@S(1)"),
+        hand.line(g, "slice", "w1@R w2@R", "w1@S(1) w2@S(0)"),
+        hand.line(g, "sgd", "w1@S(1) w1.grad@S(1)", "w1.new@S(1)"),
+    ]
+    return Program("cut", g, layout, lines)
+
+
+def test_what_is_cut_of_late_messages_is_late_by_hand() -> None:
+    """1152 FLOP at 288 FLOP/s. Where a device gets on with messages at half their pace meanwhile, the first is there after 2.92 + 4 / 2 s, and the second
+    2.28 s behind it: so are their pieces, and the update waits for them."""
+    plain = hand.cluster([288, 288])
+    for message, there in ((0.0, 2.92 + 2.28), (0.5, 2.92 + 2 + 2.28)):
+        devices = tuple(replace(d, interference=Interference(0.0, message)) for d in plain.devices)
+        cost = evaluate(beside_messages(), replace(plain, devices=devices))
+        assert cost.ends_s[3] == pytest.approx([there] * 2)
+        assert cost.starts_s[4] == pytest.approx([0, 0])  # nothing of it was sent, and nobody made it
+        assert cost.starts_s[5] == pytest.approx([there] * 2)
+
+
 # -- liveness, point by point --------------------------------------------------------------------------
 
 

@@ -336,3 +336,7 @@ def test_wrong_use_is_refused() -> None:
         eliminate(graph, [1.0])
     with pytest.raises(ValueError, match="values 0"):
         graph.cost((0, -1), [0.0, 0.0])
+    with pytest.raises(ValueError, match="1 values for 2 variables"):
+        graph.cost((0,), [0.0, 0.0])
+    with pytest.raises(ValueError, match=r"of sizes \(2,\), not those of \(1,\)"):
+        graph.spread([((v,), "alike"), ((w,), "alike")], lambda n: np.zeros(2), False)

@@ -110,6 +110,18 @@ def test_serves_cutting_planes(random_graph) -> None:
     assert compared > 8
 
 
+def test_what_no_table_forbids_alone_may_be_forbidden_by_all() -> None:
+    """Three variables of two values, of which every two must differ: each pair can, all three can't."""
+    graph = FactorGraph()
+    for name in "abc":
+        graph.variable(name, 2)
+    for pair in itertools.combinations(range(3), 2):
+        graph.factor(pair, np.where(np.eye(2) > 0, np.inf, 1.0))
+    found = solve_milp(graph)
+    assert (found.assignment, found.cost, found.bound, found.reason) == (None, math.inf, math.inf, "exhausted")
+    assert not eliminate(graph).feasible
+
+
 def test_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooWide):
         solve_milp(dense(5, 4), max_entries=10)

@@ -164,6 +164,17 @@ def test_same_input_same_prices() -> None:
     np.testing.assert_array_equal(one.prices, two.prices)
 
 
+def test_numbers_that_the_linear_program_refuses_leave_the_bound_as_it_was() -> None:
+    """Twenty orders of magnitude between two assignments: HiGHS takes no such row. What was solved until then still bounds."""
+    graph = FactorGraph()
+    v = graph.variable("v", 2)
+    graph.priced_factor((v,), np.array([[1e-12, 0.0], [1e-12, 1e8]]))
+    found = cutting_planes(graph)
+    assert found.reason == "linear program" and set(found.minimisers) == {(0,), (1,)}
+    assert 0 <= found.bound <= 1e-12  # the first one's slowest device
+    assert found.bound == eliminate(graph, found.prices).bound
+
+
 def test_wrong_use_is_refused() -> None:
     graph = stages(0)
     for groups in ([[0, 1]], [[0, 1, 2], [2]], [[0, 1, 2], []], [[0, 1, 3]]):
