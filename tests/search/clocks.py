@@ -24,9 +24,14 @@ def earliest(
     """
     count = itertools.count()  # breaks ties: first come, first served
     zero: Clock = (0.0,) * devices
-    heap = [(0.0, next(count), state, zero) for state in starts]
-    known = {state: [zero] for _, _, state, _ in heap}
+    heap: list[tuple[float, int, State, Clock]] = []
+    known: dict[State, list[Clock]] = {}
     popped = 0
+    for state in starts:  # there may be many: a way to hold each parameter
+        if late():
+            raise TimeoutError(popped)
+        heap.append((0.0, next(count), state, zero))
+        known[state] = [zero]
     while heap:
         total, _, state, clock = heapq.heappop(heap)
         if clock not in known[state]:

@@ -12,7 +12,7 @@ only those are kept that no other is before on every device. Dijkstra by the slo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -92,11 +92,11 @@ class PropertySets:
         wanted = self.wanted(k, held)
         return frozenset((t, p) for t, p in holds if t in wanted and (p == R or (t, R) not in holds))
 
-    def starts(self) -> list[State]:
+    def starts(self) -> Iterator[State]:
         """Each way to hold the parameters."""
         params = [t.name for t in self.graph.of_kind("param", "frozen", "buffer")]
         ways = [[(name, R), *((name, S(d)) for d in self.graph.shardable(name))] for name in params]
-        return [(0, self.tidy(0, set(held), held), held) for held in itertools.product(*ways)]
+        return ((0, self.tidy(0, set(held), held), held) for held in itertools.product(*ways))
 
     def has(self, holds: frozenset[Property], name: str, p: Placement) -> bool:
         if self.graph.tensors[name].kind in ("input", "seed"):
