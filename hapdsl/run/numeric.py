@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from hapdsl.check.layout import largest_remainder
+from hapdsl.check.split import split_of
 from hapdsl.check.verify import verify
 from hapdsl.check.write import literal, write
 from hapdsl.graph.program import Program
-from hapdsl.graph.training import TrainingGraph
+from hapdsl.graph.training import DimensionClass, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import Diagnostic, HapError, error
 from hapdsl.run.initial import initial, random_inputs
@@ -51,7 +52,7 @@ def compare(bench: Workbench, tree: nodes.Program, seed: int = 0, allow: Set[str
     full = bench.checked(tree).program
     settings, graph = shrink(bench, tree, full)
     # As it would be written anew: what a line repeats of the model's attributes is of the full size.
-    small = _resized(write(full), full.graph, graph, settings)
+    small = _resized(write(full), bench.graph_of(tree), graph, settings)
     checked = verify(small, graph, full.layout.devices)
     assert checked.ok, list(checked.diagnostics)
     program = checked.program
@@ -106,8 +107,8 @@ def shrink(bench: Workbench, tree: nodes.Program, full: Program) -> tuple[dict[s
     """
     train = not evaluates(tree)
     settings = {**bench.settings(tree)}
-    graph = full.graph
-    least = {name: _least(full, name) for name in graph.classes}
+    graph = bench.graph_of(tree)  # that of `full` may have classes of its own for some layers
+    least = {name: _least(full, cls) for name, cls in graph.classes.items()}
     stuck: set[str] = set()
     while _elements(graph) > SMALL:
         whole = {k: v for k, v in graph.parameters.items() if type(v) is int and v > 1 and k not in stuck}
@@ -142,10 +143,10 @@ def _like(
     return found if all(cls.units >= least[name] for name, cls in found.classes.items()) else None
 
 
-def _least(program: Program, cls: str) -> int:
-    """How many units a class needs: one for each device with some of it, and two where it can be cut at all."""
-    cuts = program.layout.shares.get(cls, {})
-    return max([min(2, program.graph.classes[cls].units), *(int(np.count_nonzero(c)) for c in cuts.values())])
+def _least(program: Program, cls: DimensionClass) -> int:
+    """How many units a class needs: one for each device with some of it in some layers, and two where it can be cut at all."""
+    cuts = [cut for name, own in program.layout.shares.items() if split_of(name)[0] == cls.name for cut in own.values()]
+    return max([min(2, cls.units), *(int(np.count_nonzero(c)) for c in cuts)])
 
 
 def _elements(graph: TrainingGraph) -> int:

@@ -89,10 +89,11 @@ def test_numeric_runs_programs_beside_one_device(hapdsl: Run, tiny: Path) -> Non
     assert "equal to one device within" in found.object["proven"][-1]
 
 
+@pytest.mark.parametrize(("batch", "shares"), [(16, "shares batch = [12, 4]"), (40960, "ratio batch = [20000, 1]")])
 def test_numeric_finds_what_a_kernel_does_otherwise(
-    hapdsl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hapdsl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, shares: str
 ) -> None:
-    """The declaration lets each row be cut off by itself; the kernel subtracts the mean over all rows."""
+    """The declaration lets each row be cut off by itself; the kernel subtracts the mean over all rows. Who has two rows of very many has some of few, too."""
     (tmp_path / "kernels.py").write_text("def centre(where, x):\n    return x - x.mean(0)\n")
     declared = 'op centre(x[i, j]) -> y[i, j] { linear x; grad x = y.grad; torch "kernels.centre" }\n'
     text = (TINY + PROGRAM).replace("relu(u)", "centre(u)").replace("relu(u@S(0))", "centre(u@S(0))")
@@ -100,7 +101,7 @@ def test_numeric_finds_what_a_kernel_does_otherwise(
         "u.grad@S(0)", "h.grad@S(0)"
     )
     path = tmp_path / "own.hap"
-    path.write_text(declared + text)
+    path.write_text(declared + text.replace("batch = 16", f"batch = {batch}").replace("shares batch = [12, 4]", shares))
     monkeypatch.syspath_prepend(tmp_path)
     plain = hapdsl("check", path, "--json")
     assert "HAP700" in plain.codes  # only a warning: nobody allowed the module
@@ -156,6 +157,45 @@ def test_numeric_scales_shares_however_they_are_written(hapdsl: Run, tmp_path: P
     assert (found.status, found.codes) == (0, []), found.object
     tried = re.search(r"equal to one device within .* batch = (\d+)", found.object["proven"][-1].replace("(", " "))
     assert tried is not None and int(tried[1]) < 4096, found.object["proven"]
+
+
+LAYERS = """
+model deep(batch = 4096, d = 64, hidden = 1024, layers = 2) {
+    input x : f32[batch, d]
+    y = relu(x)
+    repeat layer in layers {
+        param u : f32[d, hidden]
+        param v : f32[hidden, d]
+        h = matmul(y, u)
+        g = relu(h)
+        y = matmul(g, v)
+    }
+    output y
+}
+program cut for deep {
+    shares hidden = [1000, 24, 0]
+    shares hidden[layer in 1..2] = [24, 500, 500]
+    forward {
+        x@R = input()
+        layer.0.y@R = relu(x@R)
+        repeat layer in 0..2 {
+            .u@S(1), .v@S(0) = param()
+            .h@S(1) = matmul(.y@R, .u@S(1))
+            .g@S(1) = relu(.h@S(1))
+            .next.y@P = matmul(.g@S(1), .v@S(0))
+            .next.y@R = all_reduce(.next.y@P)
+        }
+    }
+}
+"""
+
+
+def test_numeric_shrinks_what_is_cut_otherwise_in_some_layers(hapdsl: Run, tmp_path: Path) -> None:
+    path = tmp_path / "layers.hap"
+    path.write_text(LAYERS)
+    tried = numeric.compare(bench := Workbench(path), bench.program())
+    assert tried.gap <= 1e-9 and tried.settings["batch"] < 4096 and 3 <= tried.settings["hidden"] < 1024
+    assert hapdsl("check", "--numeric", path).status == 0
 
 
 POWER = """
