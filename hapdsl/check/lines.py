@@ -103,8 +103,6 @@ class _Walk:
 
     def turns(self, statement: nodes.Turns, section: str, outer: tuple[Turn, ...]) -> Iterator[PlacedLine]:
         path = statement.variable
-        if path.startswith(".") and outer:
-            path = outer[-1].absolute(path)
         if path not in self.graph.repeats:
             known = ", ".join(list(self.graph.repeats)[:8]) or "none"
             raise error("HAP512", f"the model has no repeat '{path}'", statement.span, f"it has: {known}")
