@@ -24,6 +24,7 @@ from tests.processes import free_port
 from tests.run.damage import forged
 from tests.run.programs import HALF, by_hand, randomly
 from tests.run.ranks import as_torchrun_does
+from tests.texts import PROGRAM, TINY
 
 PLANS = programs_folder() / "plans"
 
@@ -50,6 +51,34 @@ def test_a_script_goes_on(tmp_path: Path) -> None:
     with pytest.raises(HapError) as stop:
         hapdsl.load(PLANS / "rezero.hap").compile(resume=tmp_path / "c")
     assert stop.value.diagnostics[0].code == "HAP753"
+
+
+def test_ranks_of_a_script_save_together(tmp_path: Path) -> None:
+    """Each its own pieces: together they are what one process holds, which goes on from them."""
+    path = tmp_path / "tiny.hap"
+    path.write_text(TINY + PROGRAM)
+    plan = hapdsl.load(path)
+    batches = [random_inputs(plan.program.graph, seed) for seed in range(3)]
+
+    def trains() -> int:
+        torch.set_num_threads(1)
+        step = hapdsl.load(path).compile(dtype=torch.float64)
+        for batch in batches[:2]:
+            step(batch)
+        written = step.save(tmp_path / "c")
+        dist.destroy_process_group()
+        return 0 if written == tmp_path / "c" / "step-00000002" else 1
+
+    assert as_torchrun_does(trains, [(0, 0), (0, 1)], free_port(), tmp_path / "said") == [0, 0]
+    alone = plan.compile(dtype=torch.float64)
+    for batch in batches[:2]:
+        alone(batch)
+    found = find(tmp_path / "c")
+    assert (found.manifest.devices, found.manifest.step, len(found.manifest.files)) == (2, 2, 2)
+    for name, tensor in state_dict(found).items():
+        torch.testing.assert_close(tensor, alone.state_dict()[name], rtol=1e-12, atol=1e-12)
+    resumed = plan.compile(resume=tmp_path / "c", dtype=torch.float64)
+    assert float(resumed(batches[2])) == pytest.approx(float(alone(batches[2])), rel=1e-12)
 
 
 def test_steps_that_changed_nothing_stay_counted(tmp_path: Path) -> None:

@@ -129,6 +129,20 @@ def test_whole_tensors_are_saved_in_one_piece_or_not_at_all(tmp_path, monkeypatc
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000000"]
 
 
+def test_ranks_without_a_share_save_what_they_hold(tmp_path):
+    """Of what is cut by the hidden dim the second rank has nothing to write."""
+    program = on_two(program_of("mlp_megatron"), {"batch": [10, 54], "hidden": [128, 0]})
+    whole = train(program, 2, 4, "digits", dtype=F64)
+    done = train(program, 2, 2, "digits", dtype=F64, saving=Saving(tmp_path, 2))
+    found = find(tmp_path)
+    for name, tensor in checkpoint_read.tensors(found).items():
+        assert torch.equal(tensor, done.final[name])
+    cut = [c for t in found.manifest.tensors.values() for c in t.copies if "@S" in c.value]
+    assert cut and all([p.rank for p in c.pieces] == [0] for c in cut)
+    again = train(program, 2, 4, "digits", dtype=F64, resume=tmp_path)
+    assert again.loss == whole.loss[2:] and all(torch.equal(t, whole.final[n]) for n, t in again.final.items())
+
+
 EVALUATES = """
 import "../models/mlp.hap"
 import "../clusters/digits.hap"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,8 +16,10 @@ from hapdsl.cli import main
 from hapdsl.importing.convert import import_module
 from hapdsl.run.alone import train_alone
 from hapdsl.run.checkpoint import find
+from hapdsl.run.checkpoint_state import state_dict
 from hapdsl.run.initial import random_inputs
 from hapdsl.workbench import Workbench
+from tests.texts import PROGRAM, TINY
 
 
 class Heads(nn.Module):
@@ -76,6 +79,45 @@ def test_there_and_back(imported, tmp_path, capsys):
     assert (
         status == 0 and [c["step"] for c in said["checkpoints"]] == [0] and said["checkpoints"][0]["model"] == "heads"
     )
+
+
+def test_weights_for_a_program_are_of_its_header(tmp_path, capsys):
+    """Its model has other sizes than the text's, which `--model` would mean."""
+    path, weights = tmp_path / "tiny.hap", tmp_path / "w.safetensors"
+    path.write_text(TINY + PROGRAM.replace("for tiny on", "for tiny(hidden = 5) on"))
+    own = {"w1": torch.randn(6, 5), "w2": torch.randn(5, 4)}
+    save_file(own, weights)
+    status, said = answer(capsys, "checkpoint", "import", weights, path, "-o", tmp_path / "c")
+    assert (status, said["model"], said["tensors"]) == (0, "tiny", 2)
+    assert all(torch.equal(t, own[n]) for n, t in state_dict(find(tmp_path / "c")).items())
+    status, said = answer(capsys, "checkpoint", "import", weights, path, "-o", tmp_path / "d", "--model", "tiny")
+    assert (status, [d["code"] for d in said["diagnostics"]]) == (2, ["HAP753"])
+    named = ("--program", "by_batch", "--set", "hidden=5")
+    status, said = answer(capsys, "checkpoint", "import", weights, path, "-o", tmp_path / "d", *named)
+    (found,) = said["diagnostics"]
+    assert (status, found["code"]) == (2, "HAP850") and "parameters from its header" in found["message"] + found["help"]
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_table_beside_the_text_is_none_of_the_weights(tmp_path, capsys):
+    """What an import has left there is taken from there; without it, it is missing."""
+    path, weights = tmp_path / "m.hap", tmp_path / "w.safetensors"
+    path.write_text("model m(batch = 4) {\n    input x : f32[batch, 3]\n    param w : f32[3]\n    frozen t : f32[3] init table\n    loss = sum(mul(mul(x, w), t), [0, 1])\n    train loss with sgd(lr = 0.1)\n}\n")  # fmt: skip
+    save_file({"w": torch.tensor([1.0, 2, 3])}, weights)
+    status, said = answer(capsys, "checkpoint", "import", weights, path, "-o", tmp_path / "c")
+    assert (status, [d["code"] for d in said["diagnostics"]]) == (2, ["HAP753"])
+    assert "has no 't' for model 'm'" in said["diagnostics"][0]["message"]
+    np.savez(tmp_path / "m.hap.npz", t=np.array([0.5, 0.25, 4], dtype=np.float32))
+    status, said = answer(capsys, "checkpoint", "import", weights, path, "-o", tmp_path / "c")
+    assert (status, said["tensors"]) == (0, 2)
+    assert {n: t.tolist() for n, t in state_dict(find(tmp_path / "c")).items()} == {"w": [1, 2, 3], "t": [0.5, 0.25, 4]}
+    # and back, as a module has them that has one thing more
+    save_file({"w": torch.zeros(3, 1), "other": torch.zeros(2)}, tmp_path / "like.safetensors")
+    export = ["checkpoint", "export", tmp_path / "c", "-o", tmp_path / "x", "--like", tmp_path / "like.safetensors"]
+    assert main([*map(str, export)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "1 tensors" in first and second == "  not in the checkpoint: other"
+    assert {n: t.tolist() for n, t in load_file(tmp_path / "x").items()} == {"w": [[1], [2], [3]]}
 
 
 def spoilt(folder: Path, tmp_path: Path, how: str) -> tuple[Path, Path]:

@@ -97,6 +97,43 @@ def test_ranks_hold_what_the_inprocess_executor_holds(name, reported):
                 assert torch.equal(mine[rank], local), (nodes, value, rank)
 
 
+def two_groups():
+    """Three ranks each, along the inner axis, of which two share a node."""
+    found = {}
+    for op, path in JOURNEYS.items():
+        graph = inputs_of(SHAPES[:1], ["f64"])
+        layout = random_layout(graph, (("outer", 2), ("inner", 3)), random.Random(len(op)))
+        found[op] = case(graph, layout, [[(R, p)] for p in path], "hierarchical", 5)
+    return found
+
+
+def in_two_groups(reporter, chosen):
+    os.environ["HAPDSL_NODE"] = "aabcdd"[dist.get_rank()]
+    for op, one in chosen.items():
+        rank = Rank(one.program, keep_all=True)
+        rank.held = {v: locals[rank.rank] for v, locals in one.held.items()}
+        nodes = rank.groups[1].levels.nodes
+        for value, local in rank.step({}).items():
+            reporter.send("value", local, op=op, value=str(value), nodes=nodes)
+
+
+def test_groups_beside_one_another_have_levels_of_their_own():
+    """Every rank helps to make those of groups that it isn't in, and knows its own only."""
+    chosen, found = two_groups(), {}
+
+    def receive(rank, header, tensor):
+        assert list(map(list, header["nodes"])) == ([[0, 1], [2]] if rank < 3 else [[0], [1, 2]])
+        found[rank, header["op"], header["value"]] = tensor
+
+    launch(in_two_groups, 6, (chosen,), receive, method="fork")
+    for op, one in chosen.items():
+        executor = InProcess(one.program, keep_all=True)
+        executor.held = dict(one.held)
+        for value, locals in executor.step({}).items():
+            for rank, local in enumerate(locals):
+                assert torch.equal(found[rank, op, str(value)], local), (op, value, rank)
+
+
 SAID = ["", "häp", "a longer one", "x"]
 
 

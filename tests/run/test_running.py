@@ -33,6 +33,7 @@ from hapdsl.theory.placements import R
 from hapdsl.workbench import Workbench
 from tests.graph.helpers import graph_of
 from tests.run.programs import HALF, by_hand, program_of, randomly
+from tests.texts import PROGRAM, TINY
 
 DRIFT = """
 op drifting(x[*i]) -> y[*i] { linear x; grad x = y.grad; torch "tests.run.drift.drifting" }
@@ -238,6 +239,19 @@ def test_a_function_of_one_s_own_is_not_compiled(monkeypatch):
     program = drifter(DRIFT.replace("tests.run.drift.drifting", f"{__name__}.timed"))
     plain, compiled = (train(program, 4, 4, allow={__name__}, how=How(compiled=c)) for c in (False, True))
     assert plain is not None and compiled is not None and plain.loss == compiled.loss
+
+
+def test_a_conversion_between_calls_is_part_of_their_function(monkeypatch):
+    """It looks at no numbers and reads no clock."""
+    monkeypatch.setattr(torch, "compile", lambda function, **settings: function)
+    bench = Workbench("t.hap", TINY + PROGRAM.replace("h@S(0)      = relu(u@S(0))", "w2@S(1)     = slice(w2@R)\n        h@S(0)      = relu(u@S(0))"))  # fmt: skip
+    program, seen = bench.proven(bench.program()).program, []
+    launch(segmented, 2, (program,), lambda rank, header, tensor: seen.append(header), method="fork")
+    for found in seen:
+        assert found["plain"].count("convert") == 1 and "convert" not in found["compiled"]
+    plain, compiled = (train(program, 2, 3, how=How(compiled=c), collect=True) for c in (False, True))
+    assert plain is not None and compiled is not None and plain.loss == compiled.loss
+    assert all(torch.equal(t, compiled.final[n]) for n, t in plain.final.items())
 
 
 def segmented(reporter, program):

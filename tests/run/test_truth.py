@@ -15,10 +15,10 @@ from hapdsl.cluster.calibrate import calibrate
 from hapdsl.cost import evaluate
 from hapdsl.lang import nodes
 from hapdsl.lang.print import to_text
-from hapdsl.run.observed import calls, happened, hidden, messages, rows, seconds
+from hapdsl.run.observed import calls, happened, hidden, messages, rows, seconds, trace_text
 from hapdsl.run.tracing import Traces, last
 from hapdsl.workbench import Workbench
-from tests.texts import PROGRAMS
+from tests.texts import PROGRAM, PROGRAMS, TINY
 
 ZERO = PROGRAMS / "plans" / "mlp_zero.hap"
 TRUTH = """cluster truth {
@@ -129,6 +129,26 @@ program p for m {
         ("param", 1),
     ]
     assert [len(step) for step in happened(program, traces)] == [5]
+
+
+def test_what_a_device_has_no_part_of_is_nobody_s_time() -> None:
+    """It is in no trace, and corrects no table; what every device does for itself counts on each."""
+    bench = Workbench("t.hap", TINY + PROGRAM.replace("[12, 4]", "[16, 0]"))
+    program, cluster = bench.proven(bench.program()).program, bench.cluster()
+    count = len(program.instructions)
+    found = list(calls(program, cluster, evaluate(program, cluster), np.ones((count, 2))))
+    by_op = {op: sorted(c.device for c in found if c.op == op) for op in {c.op for c in found}}
+    assert by_op.pop("sgd") == [0, 0, 1, 1] and set(by_op) > {"matmul", "relu", "cross_entropy"}
+    assert {d for devices in by_op.values() for d in devices} == {0}
+    (relu,) = (k for k, i in enumerate(program.instructions) if i.op == "relu")
+    stamps = np.zeros((1, 2, 2, 3))
+    stamps[0, :, 0, :2] = [(0, 1), (1, 3)]
+    stamps[0, :, 1, :2] = [(0, 2), (2, 2)]
+    traces = Traces((7,), (("load", 0, 0), ("compute", relu, 0)), stamps)
+    events = [e for e in json.loads(trace_text(program, traces))["traceEvents"] if e["ph"] == "X"]
+    assert [(e["pid"], e["args"]["instruction"], e["ts"], e["dur"]) for e in events] == [
+        (0, 0, 0, 1e6), (1, 0, 0, 2e6), (0, relu, 1e6, 2e6),
+    ]  # fmt: skip
 
 
 def test_what_is_computed_beside_a_tree_is_not_in_its_seconds() -> None:
