@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 from hapdsl import __version__, workbench
+from hapdsl.run.checkpoint import steps
 from tests.cli.conftest import Run
-from tests.texts import REPOSITORY
+from tests.texts import PROGRAM, REPOSITORY, TINY_MODEL
 
 
 def outside(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -129,6 +131,70 @@ def test_draw_a_timeline(hapdsl: Run, tiny: Path, tmp_path: Path) -> None:
     ):
         found = hapdsl("draw", tiny, *arguments, "--json")
         assert (found.status, found.codes) == (2, [code])
+
+
+STILL = """model still(d = 4) {
+    param w : f32[d] init ones
+    total = sum(w, dims = [0])
+    metric total
+    output total
+}
+program p for still {
+    shares d = [3, 1]
+    forward {
+        w@S(0)  = param()
+        total@P = sum(w@S(0))
+    }
+}
+"""
+
+
+def test_what_is_said_of_an_evaluation(tmp_path: Path) -> None:
+    """The mean loss over its batches, and no prediction where there is no cluster; of a model that takes no batch only its metric."""
+    path = tmp_path / "m.hap"
+    path.write_text(TINY_MODEL + PROGRAM.split("    backward {")[0].replace(" on pair", "") + "}\n")
+    said, told = outside("run", path, "--steps", 3), outside("run", path, "--steps", 3, "--json")
+    found = json.loads(told.stdout)
+    assert said.returncode == told.returncode == 0, said.stderr + told.stderr
+    assert f"  loss {sum(found['loss']) / 3:.5g}, the mean of 3 batches\n" in said.stdout
+    assert "samples/s" in said.stdout and found["predicted_s"] is None and "predicted" not in said.stdout
+    path.write_text(STILL)
+    said = outside("run", path, "--steps", 2)
+    first, *more = said.stdout.splitlines()
+    assert said.returncode == 0 and first.startswith("p: 2 steps on 2 processes, ") and more == ["  total 4"]
+
+
+def test_a_model_that_was_changed_is_remarked_on(tiny: Path, tmp_path: Path) -> None:
+    """Its parameters are alike, so that a run goes on; of one that wasn't changed nothing is said."""
+    at = tmp_path / "c"
+    assert outside("run", tiny, "--steps", 1, "--checkpoint", at).returncode == 0
+    same = outside("run", tiny, "--steps", 2, "--resume", at)
+    tiny.write_text(tiny.read_text().replace("sgd(lr = 0.1)", "sgd(lr = 0.2)"))
+    other = outside("run", tiny, "--steps", 2, "--resume", at)
+    assert same.returncode == other.returncode == 0 and "note" not in same.stderr
+    note = f"note: model 'tiny' isn't what it was when {at}/step-00000001 was written; its parameters and state are alike\n"
+    assert note in other.stderr
+
+
+def test_a_run_that_is_interrupted_says_from_where_it_can_go_on(tiny: Path, tmp_path: Path) -> None:
+    at = tmp_path / "c"
+    command = [sys.executable, "-m", "hapdsl.cli", "run", tiny, "--steps", 500, "--checkpoint", at, "--every", 1, "--log", "-"]  # fmt: skip
+    process = subprocess.Popen(
+        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY
+    )
+    assert process.stdout is not None
+    try:
+        assert json.loads(process.stdout.readline())["step"] == 10  # all but this one are saved
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130 and "Traceback" not in said
+    newest = max(steps(at))
+    assert f"the newest checkpoint is {at}/step-{newest:08d}; `--resume {at}` goes on from it" in said
+    again = outside("run", tiny, "--steps", newest + 1, "--resume", at, "--json")
+    assert (again.returncode, json.loads(again.stdout)["first_step"]) == (0, newest + 1), again.stderr
 
 
 def test_a_loss_that_is_no_number_is_remarked_on(tiny: Path, tmp_path: Path) -> None:
