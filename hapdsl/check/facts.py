@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from hapdsl.check.lines import PlacedLine
 from hapdsl.check.names import Turn
 from hapdsl.check.split import cut_alike
-from hapdsl.check.triples import Patterns, compute, convert
+from hapdsl.check.triples import Patterns, call_of, compute, convert, has_hole, is_conversion, sources
 from hapdsl.check.values import Pattern, pattern_of
-from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, Instruction, Layout, Value
+from hapdsl.graph.program import LOADS, Instruction, Layout, Value
 from hapdsl.graph.training import LOADED, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, error
@@ -135,13 +135,13 @@ class Reader:
     def _triple(
         self, line: nodes.Line, inputs: Patterns, outputs: Patterns, section: str, holds: list[tuple[Value, int]]
     ) -> Instruction | None:
-        if any(isinstance(a.value, nodes.Hole) and a.name is None for a in line.args):
-            return None  # an operand is left open: nothing can be said of this line
-        same = bool(inputs) and [v.tensor for v in inputs] == [v.tensor for v in outputs]
-        if line.function in COLLECTIVES or line.function == "partial" or (line.function in LOCAL and same):
-            return convert(line, inputs, outputs, self.graph, section)
+        if is_conversion(line, inputs, outputs, self.graph):
+            return convert(line, sources(line, inputs, outputs), outputs, self.graph, section)
         if line.function in LOADS and not line.args:
             return self._load(line, outputs, section, holds)
+        if has_hole(line):
+            call_of(line, outputs, self.graph, section)
+            return None  # nothing more can be said of this line
         instruction = compute(line, inputs, outputs, self.graph, section)
         if self.is_split and instruction is not None and instruction.node is not None:
             cut_alike(instruction.node, instruction.inputs, instruction.outputs, self.graph, self.layout, line.span)

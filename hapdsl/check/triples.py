@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hapdsl.check.values import Pattern
-from hapdsl.graph.program import COLLECTIVES, METHODS, Instruction, Value, conversion
+from hapdsl.graph.program import COLLECTIVES, LOCAL, METHODS, Instruction, Value, conversion
 from hapdsl.graph.training import TURN, Node, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import error
@@ -29,15 +29,7 @@ def compute(
     HAP533 no rule for these placements, HAP534 a rule, but with another result, HAP535 an attribute that differs, HAP536 operands by name,
     HAP518 a call of every turn of a batch behind the turns, or one that is done once in them.
     """
-    node = _node(line, outputs[0].tensor, graph)
-    _turns(line, node, graph, section)
-    if [v.tensor for v in outputs] != list(node.outputs):
-        raise error(
-            "HAP531",
-            f"this call makes {', '.join(node.outputs)}, in that order",
-            line.span,
-            "bind them all on one line",
-        )
+    node = call_of(line, outputs, graph, section)
     if [v.tensor for v in inputs] != list(node.inputs):
         raise error(
             "HAP532",
@@ -52,6 +44,20 @@ def compute(
     if None in read or None in made:
         return None
     return Instruction(node.op, _values(read), _values(made), section, node, span=line.span)
+
+
+def call_of(line: nodes.Line, outputs: Patterns, graph: TrainingGraph, section: str) -> Node:
+    """The call that makes what a line makes, whatever it reads. Raises HAP518, HAP530 and HAP531 as `compute` does."""
+    node = _node(line, outputs[0].tensor, graph)
+    _turns(line, node, graph, section)
+    if [v.tensor for v in outputs] != list(node.outputs):
+        raise error(
+            "HAP531",
+            f"this call makes {', '.join(node.outputs)}, in that order",
+            line.span,
+            "bind them all on one line",
+        )
+    return node
 
 
 def _values(values: Sequence[Value | None]) -> tuple[Value, ...]:
@@ -196,6 +202,35 @@ def _distance(rule: Rule, given: Sequence[Placement | None], made: Sequence[Plac
 # -- conversions -------------------------------------------------------------------
 
 
+def is_conversion(line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: TrainingGraph) -> bool:
+    """Does a line convert what is there? `slice` is also an operator: then it makes another tensor, or with a `?` one that it is known to make."""
+    if line.function not in LOCAL or line.function == "partial":
+        return line.function in (*COLLECTIVES, *LOCAL)
+    if has_hole(line):
+        made = graph.producer.get(outputs[0].tensor)
+        return made is None or graph.nodes[made].op != line.function
+    return bool(inputs) and [v.tensor for v in inputs] == [v.tensor for v in outputs]
+
+
+def has_hole(line: nodes.Line) -> bool:
+    """Is an operand left open?"""
+    return any(isinstance(a.value, nodes.Hole) and a.name is None for a in line.args)
+
+
+def sources(line: nodes.Line, inputs: Patterns, outputs: Patterns) -> Patterns:
+    """What a conversion reads: a `?` is the tensor that comes of it, in any placement; one alone stands for all of them."""
+    args = [a.value for a in line.args if a.name is None]
+    anywhere = [Pattern(o.tensor, (None,) * len(o.placement)) for o in outputs]
+    if len(args) == 1 and isinstance(args[0], nodes.Hole):
+        return anywhere
+    if not has_hole(line):
+        return inputs
+    if len(args) != len(outputs):
+        return ()
+    values = iter(inputs)
+    return [next(values) if isinstance(a, nodes.Value) else open_ for a, open_ in zip(args, anywhere, strict=True)]
+
+
 def convert(
     line: nodes.Line, inputs: Patterns, outputs: Patterns, graph: TrainingGraph, section: str
 ) -> Instruction | None:
@@ -287,6 +322,8 @@ def _how(line: nodes.Line, inputs: Patterns, graph: TrainingGraph) -> tuple[str 
     for arg in line.args:
         if isinstance(arg.value, nodes.Value):
             _unnamed(arg)
+            continue
+        if isinstance(arg.value, nodes.Hole) and arg.name is None:
             continue
         word = arg.value.id if isinstance(arg.value, nodes.Name) else None
         if arg.name == "dtype" and collective:

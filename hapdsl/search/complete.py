@@ -19,12 +19,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hapdsl.check.facts import read_by
 from hapdsl.check.layout import largest_remainder
 from hapdsl.check.lines import PlacedLine, unrolled
+from hapdsl.check.triples import has_hole, is_conversion, sources
 from hapdsl.check.values import Pattern, pattern_of
 from hapdsl.check.verify import Checked
 from hapdsl.cluster.hardware import Cluster
-from hapdsl.graph.program import COLLECTIVES, LOADS, LOCAL, Instruction
+from hapdsl.graph.program import LOADS, Instruction
 from hapdsl.graph.training import Node, TrainingGraph
 from hapdsl.lang import nodes
 from hapdsl.lang.diagnostics import HapError, Report, error
@@ -162,12 +164,10 @@ def _value(training: TrainingGraph, tensor: str, target: Placement, span: nodes.
 def _line(line: nodes.Line, placed: PlacedLine, checked: Checked) -> list[Decision]:
     training, layout = checked.program.graph, checked.program.layout
     outputs = [pattern_of(v, placed.turn, training, layout) for v in line.outputs]
-    written = [a.value for a in line.args if isinstance(a.value, nodes.Value)]
-    inputs = [pattern_of(v, placed.turn, training, layout) for v in written]
-    same = bool(inputs) and [v.tensor for v in inputs] == [v.tensor for v in outputs]
+    inputs = [pattern_of(v, placed.turn, training, layout) for v in read_by(line)]
     if line.function in LOADS and not line.args:
         return [_load(training, o, line.span) for o in outputs if o.placement[0] is not None]
-    if line.function in (*COLLECTIVES, "partial") or (line.function in LOCAL and same):
+    if is_conversion(line, inputs, outputs, training):
         words = {a.name: a.value.id for a in line.args if isinstance(a.value, nodes.Name)}
         if "dtype" in words:
             raise error(
@@ -178,13 +178,11 @@ def _line(line: nodes.Line, placed: PlacedLine, checked: Checked) -> list[Decisi
                 1,
             )
         method = words.get("method")
-        pairs = [(i.tensor, i.placement[0], o.placement[0]) for i, o in zip(inputs, outputs, strict=True)]
+        given = sources(line, inputs, outputs)
+        pairs = [(i.tensor, i.placement[0], o.placement[0]) for i, o in zip(given, outputs, strict=True)]
         return [_conversion(training, line, t, p, q, method) for t, p, q in pairs]
-    if outputs[0].tensor not in training.producer:
-        return []
-    hole = any(isinstance(a.value, nodes.Hole) and a.name is None for a in line.args)
-    given = () if hole else tuple(v.placement[0] for v in inputs)
-    return [Decision(line.span, "call", outputs[0].tensor, given, tuple(v.placement[0] for v in outputs))]
+    read = () if has_hole(line) else tuple(v.placement[0] for v in inputs)
+    return [Decision(line.span, "call", outputs[0].tensor, read, tuple(v.placement[0] for v in outputs))]
 
 
 def _load(training: TrainingGraph, pattern: Pattern, span: nodes.Span) -> Decision:
@@ -235,19 +233,17 @@ def restrict(training: TrainingGraph, found: Sequence[Decision]) -> Restriction:
             calls.setdefault(id(training.nodes[training.producer[d.tensor]]), []).append(d)
         elif d.kind == "held":
             held.setdefault(d.tensor, set()).add(d.target)
-        elif d.kind == "value" and d.target is not None:
+        elif d.kind == "value":
+            assert d.target is not None
             wishes[d.tensor] = replace(wish, wanted=_with(wish.wanted, d.target))
-        elif d.kind == "conversion":
-            if d.source is not None:
-                wish = replace(wish, wanted=_with(wish.wanted, d.source))
-            if d.target is not None:
-                if d.tensor in olds:  # an updated parameter is converted to how it is held, and nowhere else
-                    held.setdefault(olds[d.tensor], set()).add(d.target)
-                wish = replace(wish, made=_with(wish.made, d.target))
-                if d.source is not None:
-                    wish = replace(wish, sources={**wish.sources, d.target: d.source})
-                if d.method is not None:
-                    wish = replace(wish, methods={**wish.methods, d.target: d.method})
+        else:
+            assert d.source is not None and d.target is not None
+            if d.tensor in olds:  # an updated parameter is converted to how it is held, and nowhere else
+                held.setdefault(olds[d.tensor], set()).add(d.target)
+            wish = replace(wish, wanted=_with(wish.wanted, d.source), made=_with(wish.made, d.target))
+            wish = replace(wish, sources={**wish.sources, d.target: d.source})
+            if d.method is not None:
+                wish = replace(wish, methods={**wish.methods, d.target: d.method})
             wishes[d.tensor] = wish
 
     def allow(node: Node, rule: Rule) -> bool:

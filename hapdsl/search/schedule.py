@@ -176,6 +176,7 @@ class _Run:
 
     def run(self) -> list[Numbered]:
         section = "forward"
+        self.unread()
         for k, node in enumerate(self.training.nodes):
             if node.section != section:
                 self.flush(self.gradients, section)
@@ -254,6 +255,17 @@ class _Run:
             group += more
             size += sum(w.bytes for w in more)
         self.flush(group, section, repeat)
+
+    def unread(self) -> None:
+        """Load what a person asks for and no call takes."""
+        for name, wish in self.s.conversions.structure.restriction.wishes.items():
+            if self.training.readers[name] or name in self.training.producer:
+                continue
+            held = self.choice.held.get(name)
+            for p in wish.asked if held is None else (held,):
+                self.load(name, p, "forward", ())
+            if held is not None:
+                self.flush(list(self.waits(name, held, self.choice.offered[name])), "forward")
 
     # -- calls ------------------------------------------------------------------------
 

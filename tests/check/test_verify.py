@@ -111,6 +111,10 @@ def test_sections_are_optional_and_lines_outside_belong_to_the_one_before() -> N
         ("z@S(1) = matmul(h@R, w2@?)", True),
         ("z@? = matmul(h@R, w2@R)", True),
         ("z@R = matmul(h@R, ?)", True),
+        ("z@R = matmul(?)", True),
+        ("z@R = all_reduce(?)", True),
+        ("z@R, h@R = all_gather(?, h@S(1))", True),
+        ("h@S(1) = slice(?)", True),
         (COMPLETE, False),
     ],
 )
@@ -128,6 +132,12 @@ def test_a_sketch_may_say_little_but_nothing_false() -> None:
     assert codes(check("w1@P, b1@? = param()")) == ["HAP551"]
     assert codes(check("h@? = all_gather(h@P)")) == ["HAP542"]
     assert codes(check("h@? = all_gather(z@?)")) == ["HAP540"]
+    assert codes(check("z@P = all_gather(?)")) == ["HAP542"]
+    assert codes(check("z@R, h@R = all_gather(?, h@S(1), ?)")) == ["HAP540"]
+    assert codes(check("z@R = all_gather(?, method = tree)")) == ["HAP543"]
+    assert codes(check("z@R = gelu(?)")) == ["HAP530"]
+    assert codes(check("z@R, h@R = matmul(?)")) == ["HAP531"]
+    assert codes(check("w1@R = matmul(?)")) == codes(check("w1@R = param(?)")) == ["HAP530"]
     assert codes(check("h@? = all_gather(h@?)")) == []
 
 

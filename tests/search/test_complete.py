@@ -231,3 +231,14 @@ def test_an_open_pin_decides_nothing() -> None:
     free = completed(graph, program(""), "pair")
     for name in ("w.m", "w", "y", "x"):
         assert completed(graph, program(f"    pin {name} @ ?"), "pair").cost_s == free.cost_s
+
+
+def test_a_pin_of_what_nobody_reads_is_kept() -> None:
+    """A frozen parameter and an input that no call takes are loaded because a person asks for them, as they are asked for."""
+    text = MODELS["one product"].replace("    y =", "    frozen spare : f32[d]\n    input other : f32[batch]\n    y =")
+    graph, free = training(text), completed(training(text), program(""), "pair")
+    lines = "    pin spare @ R\n    spare@S(0) = param()\n    pin other @ S(0)\n    pin other @ R"
+    found = completed(graph, program(lines), "pair")
+    made = [f"{i.op} {v}" for i in found.program.instructions for v in i.outputs if v.tensor in ("spare", "other")]
+    assert sorted(made) == ["all_gather spare@R", "input other@R", "input other@S(0)", "param spare@S(0)"]
+    assert found.cost_s > free.cost_s  # by the message

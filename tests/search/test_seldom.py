@@ -52,3 +52,13 @@ def test_shards_of_which_dim_must_be_said() -> None:
     with pytest.raises(HapError, match=r"`\?` of 'w2.grad' may be S\(0\) or S\(1\) here") as stop:
         completed("w2.grad@? = reduce_scatter(w2.grad@P)")
     assert stop.value.diagnostics[0].code == "HAP605"
+
+
+def test_the_operand_of_a_conversion_may_be_left_open() -> None:
+    """The tensor is known, and of which kind its placement is; what comes of it is made by this operator."""
+    assert "all_reduce w1.grad P -> R" in completed("w1.grad@R = all_reduce(?)")
+    found = completed("w1.grad@R, w2.grad@R = all_reduce(?, w2.grad@P)")
+    assert {"all_reduce w1.grad P -> R", "all_reduce w2.grad P -> R"} <= set(found)
+    assert "slice w2.grad R -> S(0)" in completed("w2.grad@S(0) = slice(?)")
+    with pytest.raises(HapError, match=r"`\?` of 'w2.grad' may be S\(0\) or S\(1\) here"):
+        completed("w2.grad@R = all_gather(?)")
