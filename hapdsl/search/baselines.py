@@ -18,7 +18,7 @@ from hapdsl.search.astar import Limits, best_first
 from hapdsl.search.drawn import Drawn
 from hapdsl.search.eliminate import TooWide
 from hapdsl.search.milp import by_milp
-from hapdsl.search.plan import Candidate
+from hapdsl.search.plan import BASELINES, Candidate
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.reorder import reordered, without_unread
 from hapdsl.search.restriction import Restriction
@@ -124,8 +124,10 @@ def expert_parallel(training: TrainingGraph) -> Restriction | None:
 def baselines(
     training: TrainingGraph, cluster: Cluster, objective: str = "sync", drawn: Drawn | None = None
 ) -> dict[str, Candidate | None]:
-    """Every baseline's best program and its cost; None where it doesn't exist or doesn't fit into memory. A model without experts has no
-    "expert_parallel" among them. Lines that a search of the same graph has `drawn` are not made again."""
+    """Every baseline's best program and its cost; None where it doesn't exist (as of a model that calls nothing) or doesn't fit into memory. A model without experts
+    has no "expert_parallel" among them. Lines that a search of the same graph has `drawn` are not made again."""
+    if not training.nodes:
+        return dict.fromkeys(BASELINES)
     drawn = drawn or Drawn(Numbers(training))
     even = proportional(training, [1.0] * len(cluster))
     by_speed = proportional(training, cluster.speeds("f32"))

@@ -22,6 +22,7 @@ from hapdsl.explore.workers import Checks, Object, Subprocess, environment
 from hapdsl.lang.parse import parse
 from hapdsl.lang.print import to_text
 from tests.processes import alive
+from tests.texts import TINY_CLUSTER
 
 from .conftest import FILES, opened, run, settled
 
@@ -47,6 +48,13 @@ def test_whatever_goes_wrong_is_an_answer(capsys: pytest.CaptureFixture[str]) ->
     assert "unknown request" in ask(do="dance")[0]["failed"]
     assert "KeyError" in ask(do="check")[0]["failed"]
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_model_that_calls_nothing_has_no_plan() -> None:
+    """Nor has it baselines, which are looked for first."""
+    text = f"model none(n = 8) {{\n    input x : f32[n]\n    output x\n}}\n{TINY_CLUSTER}"
+    *_, last = ask(do="plan", text=text, model="none", cluster="pair")
+    assert [f["code"] for f in last["findings"]] == ["HAP602"]
 
 
 def test_differences_tell_what_a_whole_answer_would() -> None:
