@@ -221,8 +221,7 @@ class Alternatives:
         if leaves < FEW or not self.exact:
             return best, bound
         best, pricing = self.repriced(self.only(self.views[0], variable, values), best)
-        if pricing.elimination is None or not pricing.elimination.feasible:
-            return best, bound
+        assert pricing.elimination is not None  # nobody cancels it, and some program takes the option
         known = None if best is None else (best.seconds, best.assignment)
 
         def price(assignment: Assignment) -> float:

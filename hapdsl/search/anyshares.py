@@ -47,7 +47,6 @@ class _AnyShares(Space):
 
     def make_conversions(self) -> Conversions:
         self._weights = weights(self.training, self.cluster)
-        self._flops: dict[tuple[int, str], float] = {}
         return _FairShares(self.structure, self.layout, self.cluster, self.pricer)
 
     def alike(self) -> list[list[int]]:
@@ -67,10 +66,7 @@ class _AnyShares(Space):
             if rule.index is None:  # every device does all of it, whatever the shares
                 costs.append(float((self.pricer.price(instruction(node, rule)).seconds * self._weights).sum()))
                 continue
-            key = (self.structure.node_kind[k], rule.index)
-            if key not in self._flops:
-                self._flops[key] = least_flops(node, rule.index)
-            once = max(self._flops[key] * per_flop, traffic * per_byte)
+            once = max(least_flops(node, rule.index) * per_flop, traffic * per_byte)
             costs.append(once * self.training.times(node.section))
         return np.array([costs])
 

@@ -127,8 +127,7 @@ class NodePricer(Pricer):
             )
             both = np.maximum(before, after), (before + after) / 2
             most, mean = {"reduce_scatter": (after, after), "all_to_all": both}.get(instruction.op, (before, before))
-            if most.max() > 0:
-                seconds += min(float(p.max()) for p in prices) * float(mean.mean() / most.max())
+            seconds += min(float(p.max()) for p in prices) * float(mean.mean() / most.max())
         return seconds
 
     # -- lines ---------------------------------------------------------------------
