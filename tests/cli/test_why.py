@@ -220,3 +220,27 @@ def test_lines_that_no_searched_program_has(hapdsl: Run, tiny: Path, tmp_path: P
     path.write_text(odd, encoding="utf-8")
     assert hapdsl("check", path, "--json").status == 0
     assert code(hapdsl("why", path, "h", "--json")) == (1, ["HAP605"])
+
+
+def test_options_that_leave_the_program_as_it_is_are_told(hapdsl: Run, tmp_path: Path) -> None:
+    """Frozen weights that are read in pieces may lie in these pieces, or whole and be cut: no call and no message is another one."""
+    path = tmp_path / "frozen.hap"
+    path.write_text(
+        """
+model adapted(d = 64, hidden = 64) {
+    input x  : f32[1, d]
+    frozen w : f32[d, hidden]
+    param v  : f32[hidden, 1]
+    loss = sum(matmul(matmul(x, w), v), [0, 1])
+    train loss with sgd(lr = 0.1)
+}
+cluster two {
+    device d { compute = 8 MFLOP/s, memory = 1 GiB, bandwidth = 100 MB/s, launch = 1 us }
+    node host = 2 * d over { bandwidth = 20 MB/s, latency = 0 us }
+}
+""",
+        encoding="utf-8",
+    )
+    found = hapdsl("why", path, "w", "--all-devices")
+    rows = [line for line in found.out.splitlines() if line.strip().endswith("the same lines")]
+    assert found.status == 0 and rows and all("+0 s" in row for row in rows)

@@ -251,6 +251,30 @@ def test_a_replaced_parameter_is_held_beside_the_old_one_only_as_it_is_held() ->
     assert cost.memory.live[-1, 0] == 2 * 6 * 8 * 4 + activations
 
 
+def test_where_gradients_are_in_f16_new_values_lie_beside_the_old_ones() -> None:
+    """A step in which one is infinite changes nothing. In bf16 the update of `w` is written over it."""
+    peaks = []
+    for dtype in ("bf16", "f16"):
+        text = f"""
+model half(batch = 2, d = 64) {{
+    input x : {dtype}[batch, d]
+    param w : {dtype}[d, d]
+    loss = sum(matmul(x, w), dims = [0, 1])
+    train loss with sgd(lr = 0.1)
+}}
+"""
+        graph = Workbench("half.hap", text).graph("half", {})
+        (update,) = (n for n in graph.nodes if n.section == "update")
+        lines = [
+            Instruction("param", (), (hand.one("w@R"),)),
+            Instruction("sgd", (hand.one("w@R"), hand.one("w.grad@R")), (hand.one("w.new@R"),), "update", update),
+        ]
+        program = Program("half", graph, Layout((("devices", 1),), {}), lines)
+        peaks.append(evaluate(program, hand.cluster([1])).memory_bytes.tolist())
+    w = 64 * 64 * 2
+    assert peaks == [[2 * w], [3 * w]]
+
+
 # -- two axes -----------------------------------------------------------------------------------------
 
 

@@ -208,6 +208,20 @@ def test_a_memory_that_nothing_fits_and_no_time() -> None:
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_memory_that_is_a_byte_too_small(short: int) -> None:
+    """Two arrays of 4,000 bytes on one device: sizes that read alike are told in bytes."""
+    text = "model one(n = 1000) {\n    input x : f32[n]\n    y = relu(x)\n    output y\n}\n"
+    graph, made = training(text, train=False), cluster(machines(memory=f"{8000 - short} B", host="1 * one"))
+    if not short:
+        assert plan(graph, made).cost.memory_bytes.tolist() == [8000]
+        return
+    with pytest.raises(HapError) as stop:
+        plan(graph, made)
+    (said,) = stop.value.diagnostics
+    assert said.code == "HAP601" and "needs 8,000 bytes, has 7,999 bytes" in said.message
+
+
 # -- clusters and graphs of odd shapes ----------------------------------------------------
 
 
@@ -289,6 +303,13 @@ def test_dense_skips() -> None:
     found = planned(dense(9), machines())
     assert found.gap <= 0.05
     assert all(found.baselines.values()), "none is left out for its width"
+
+
+def test_dense_skips_in_a_memory_that_nothing_fits() -> None:
+    """No tables say what memory costs; that nothing fits is found out all the same."""
+    with pytest.raises(HapError) as stop:
+        plan(training(dense(8)), cluster(machines(memory="2 KiB")), time_limit=2)
+    assert stop.value.diagnostics[0].code == "HAP601"
 
 
 # -- wishes ---------------------------------------------------------------------------

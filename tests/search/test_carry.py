@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.training import TrainingGraph
 from hapdsl.search.carry import AGAIN, RECOMPUTED
 from hapdsl.search.eliminate import eliminate
@@ -18,6 +19,7 @@ from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import layout_of
 from hapdsl.search.space import Space
 from hapdsl.search.structure import Structure
+from hapdsl.theory.placements import R
 from tests.programs.helpers import compare
 from tests.search.planned import deep
 
@@ -137,3 +139,35 @@ def test_parameters_are_gathered_for_each_pass() -> None:
         node host = 4 * d over {{ bandwidth = 100 GB/s, latency = 1 us }} }}""")
     found = plan(graph, made, baselines=False)
     assert found.cost.fits and reread(found.program, graph, 4).ok
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_what_updates_write_beside_the_old_values_is_counted(dtype: str) -> None:
+    """All that is held is held whole, and updated whole: the new values are written over the old ones, but for gradients in f16, which may turn out
+    infinite. What is frozen has no new value."""
+    graph = training(
+        """
+model kept(batch = 12, d = 6) {
+    input x  : f32[batch, d]
+    frozen f : f32[d, d]
+    param w  : f32[d, d]
+    param s  : f32[]
+    y = mul(matmul(matmul(x, f), w), s)
+    loss = sum(mul(y, y), [0, 1])
+    train loss with sgd(lr = 0.1)
+}
+""".replace("f32", dtype)
+    )
+    made = cluster(CLUSTERS["pair"])
+    whole = Restriction(
+        lambda node, rule: node.section != "update" or rule.index is None, lambda name, placement: placement == R
+    )
+    layout = layout_of(cuts(graph, made)["even"], len(made))
+    space = Space(graph, layout, made, whole, memory=True)
+    bytes_, scheduler = {"f32": 4, "f16": 2}[dtype], Scheduler(space.conversions)
+    old, new = (36 + 36 + 1) * bytes_, (36 + 1) * bytes_
+    for a in itertools.islice(everything(space.graph, np.random.default_rng(3)), 8):
+        held = (space.graph.component_sums(a)[space.held.start :].reshape(-1, len(space.groups)) + 1) * 2**30
+        assert held[-1] == pytest.approx([old + new * (dtype == "f16")] * 2)
+        peak = evaluate(scheduler.program(space.choice(a)), made).memory_bytes
+        assert (held <= peak[[g[0] for g in space.groups]] + 1e-3).all()

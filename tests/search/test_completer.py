@@ -91,3 +91,35 @@ def test_a_line_that_can_not_stand_where_memory_is_short() -> None:
     with pytest.raises(HapError, match="the search has no program with 'h' as this line makes it") as stop:
         known.complete(decided)
     assert stop.value.diagnostics[0].code == "HAP605"
+
+
+def test_sketches_where_memory_is_short() -> None:
+    """What is answered fits; where nothing does, the search that starts from nothing finds nothing either."""
+    graph, roomy = training(MODELS["two products"], batch=120), CLUSTERS["pair"]
+    found = plan(graph, cluster(roomy), baselines=False)
+    made = cluster(roomy.replace("1 GiB", f"{int(1.5 * found.cost.memory_bytes.max())} B"))
+    known = Completer(Alternatives(found.program, made))
+    answered = refused = 0
+    for tree in sketches(found, graph, np.random.default_rng(5), 16):
+        try:
+            decided = decisions(tree, verify(tree, graph, 2))
+            quick = known.complete(decided, gap=0.0)
+        except HapError as stop:
+            code = stop.diagnostics[0].code
+            assert code in ("HAP522", "HAP601", "HAP603", "HAP605")
+            if code == "HAP601":
+                refused += 1
+                within = restrict(graph, decided)
+                with pytest.raises(HapError, match="no plan found fits"):
+                    plan(graph, made, baselines=False, restriction=within, fixed=known.plan.solved.shares)
+            continue
+        answered += 1
+        again = reread(quick.program, graph, 2)
+        assert again.ok and not again.sketch
+        cost = evaluate(again.program, made)
+        assert cost.fits and quick.bound_s <= cost.sync_s == pytest.approx(quick.cost_s, rel=1e-9)
+        (pinned,) = decided
+        assert pinned.target in {
+            v.placement[0] for i in quick.program.instructions for v in i.outputs if v.tensor == pinned.tensor
+        }
+    assert answered and refused, (answered, refused)

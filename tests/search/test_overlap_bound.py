@@ -19,8 +19,11 @@ from hapdsl.graph.program import Program
 from hapdsl.search.planner import plan
 from hapdsl.search.prices import cutting_planes
 from hapdsl.search.restriction import Restriction
+from hapdsl.search.schedule import Scheduler
 from hapdsl.search.serial import least_ways, passes
+from hapdsl.search.shares import layout_of
 from hapdsl.search.space import Space
+from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import P, R, S
 
 from .random_dags import random_case
@@ -231,3 +234,49 @@ def test_the_price_of_a_choice_is_that_of_its_lines_with_messages_right_behind_t
         by_hand = simulate([pricer.line(i) for i in moved], pricer)[1].max()
         priced = simulate([pricer.line(i) for i in lines], pricer, early=True)[1].max()
         assert priced == pytest.approx(by_hand, rel=1e-12)
+
+
+LONG = """
+model long(batch = 12, d = 8, layers = 14) {
+    input rows : f32[batch, d]
+    x = relu(rows)
+    repeat layer in layers {
+        param w : f32[d, d]
+        x = relu(matmul(x, w))
+    }
+    loss = sum(x, [0, 1])
+    train loss with sgd(lr = 0.1)
+}
+"""
+# Each of many products is read at once in the end: what waits for them all would tie them all together.
+SIDE_BY_SIDE = """
+model wide(batch = 12, d = 8, branches = 12) {
+    input x : f32[batch, d]
+    y = relu(x)
+    repeat branch in branches {
+        param w : f32[d, d]
+        y = add(relu(matmul(x, w)), matmul_nt(y, matmul_tn(y, y)))
+    }
+    loss = sum(y, [0, 1])
+    train loss with sgd(lr = 0.1)
+}
+"""
+
+
+@pytest.mark.parametrize("model", [LONG, SIDE_BY_SIDE], ids=["long", "side by side"])
+def test_what_spaces_of_one_structure_share_is_what_each_has_alone(model: str) -> None:
+    """What messages may be apart from, what readers wait for, and its tables are looked for once: under other shares, and with flags."""
+    graph, made = training(model), cluster(CLUSTERS["latency"])
+    structure = Structure(graph, None, ())
+    flagged = Structure(graph, None, ("all_reduce of gradients",), like=structure)
+    for cut in ("even", "by speed"):
+        layout = layout_of(cuts(graph, made)[cut], len(made))
+        together = Space(graph, layout, made, None, "overlap", structure)
+        spaces = [together, Space(graph, layout, made, None, "overlap", flagged, like=together)]
+        for space, messages in zip(spaces, ((), ("all_reduce of gradients",)), strict=True):
+            alone = Space(graph, layout, made, None, "overlap", Structure(graph, None, messages))
+            found, wanted = cutting_planes(space.graph), cutting_planes(alone.graph)
+            assert found.bound == pytest.approx(wanted.bound, rel=1e-9)
+            scheduler = Scheduler(space.conversions)
+            for a in found.minimisers:
+                assert found.bound <= scheduler.seconds(space.choice(a), "overlap") * (1 + 1e-9)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
+from hapdsl.check.verify import verify
 from hapdsl.cluster import Cluster
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.program import Program
@@ -13,15 +16,17 @@ from hapdsl.search.alternatives import Alternatives
 from hapdsl.search.eliminate import eliminate
 from hapdsl.search.planner import plan
 from hapdsl.search.questions import CALL, CARRIED, CARRIES, HELD, OFFERED
-from hapdsl.search.readback import makes_again
+from hapdsl.search.readback import cut_classes, makes_again
 from hapdsl.search.schedule import Scheduler
 from hapdsl.search.shares import layout_of, proportional
 from hapdsl.search.space import Space
 from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import R
+from hapdsl.workbench import Workbench
 from tests.search.asked import DEEP, RELATIVE, WIDE, planned
+from tests.texts import PROGRAM, TINY, program_in
 
-from .small import MODELS, cluster, reread, training
+from .small import CLUSTERS, MODELS, Tried, cluster, cuts, everything, reread, training
 
 
 @pytest.mark.parametrize("objective", ["sync", "overlap"])
@@ -117,3 +122,87 @@ def test_where_memory_is_short_a_plan_that_makes_things_again_is_read_back() -> 
                     assert evaluate(known.program_of(a), made).fits
                     assert a.bound_s <= a.cost_s * (1 + RELATIVE)
     assert kinds == {CALL, HELD, OFFERED, CARRIED}
+
+
+CUT_THREE_WAYS = """
+model cube(a = 8, b = 8, c = 8) {
+    input x : f32[a, b, c]
+    param w : f32[c, c]
+    h = matmul(x, w)
+    p = softmax(h)
+    q = cumsum(h, dim = 1)
+    r = cumsum(h, dim = 0)
+    output p, q, r
+}
+"""
+THREE_WAYS = """
+program ways for cube {
+    shares a = [4, 4]
+    shares b = [4, 4]
+    shares c = [4, 4]
+    forward {
+        x@S(0) = input()
+        w@R    = param()
+        h@S(0) = matmul(x@S(0), w@R)
+        p@S(0) = softmax(h@S(0))
+        h@S(1) = all_to_all(h@S(0))
+        r@S(1) = cumsum(h@S(1))
+        h@S(2) = all_to_all(h@S(0))
+        q@S(2) = cumsum(h@S(2))
+    }
+}
+"""
+
+
+def test_what_is_offered_in_more_ways_than_the_search_thinks_of_is_read_as_it_is_computed() -> None:
+    """Each of three readers has its own shards, by two messages. The search offers two ways at most, or the whole: by one message here."""
+    graph, made = training(CUT_THREE_WAYS, train=False), cluster(CLUSTERS["alike"])
+    checked = verify(program_in(THREE_WAYS), graph, 2)
+    assert checked.ok and not checked.sketch, list(checked.diagnostics)
+    known = Alternatives(checked.program, made)
+    read = known.solved.scheduler.program(known.solved.space.choice(known.plan))
+    computed = [[str(v) for v in (*i.inputs, *i.outputs)] for i in read.instructions if i.is_compute]
+    assert sorted(computed) == sorted([str(v) for v in (*i.inputs, *i.outputs)] for i in checked.program.instructions if i.is_compute)  # fmt: skip
+    assert [f"{i.op} {i.outputs[0]}" for i in read.instructions if i.is_collective] == ["all_gather h@R"]
+
+
+def test_what_nobody_reads_may_be_left_out_of_a_program() -> None:
+    """Training leaves outputs as they lie, also those that are not made at all; the search makes them."""
+    text = TINY.replace("    loss =", "    more = exp(z)\n    loss =").replace("    output z", "    output z, more")
+    bench = Workbench("t.hap", text + PROGRAM)
+    checked = bench.proven(bench.program())
+    assert not any(v.tensor == "more" for i in checked.program.instructions for v in i.outputs)
+    known = Alternatives(checked.program, bench.cluster("pair"))
+    read = known.solved.scheduler.program(known.solved.space.choice(known.plan))
+    written = [str(i.outputs) + str(i.inputs) for i in checked.program.instructions if i.is_compute]
+    found = {str(i.outputs) + str(i.inputs): i.outputs[0].tensor for i in read.instructions if i.is_compute}
+    assert set(written) < set(found) and {t for k, t in found.items() if k not in written} == {"more"}
+
+
+# A dim of 6 that is read as 2 by 3 and as `g` by so many.
+MERGED = """
+model merged(batch = 8, d = 6, g = 3) {
+    input x  : f32[batch, d]
+    frozen f : f32[d]
+    param w  : f32[d, d]
+    u = mul(matmul(x, w), f)
+    y = rearrange(u, "b (h e) -> b h e", h = 2)
+    z = rearrange(u, "b (h e) -> b h e", h = g)
+    loss = add(sum(y, [0, 1, 2]), sum(z, [0, 1, 2]))
+    train loss with sgd(lr = 0.1)
+}
+"""
+
+
+def test_a_class_of_one_unit_is_cut_nowhere() -> None:
+    """With two units in place of one, there are programs that cut it."""
+    made, cut = cluster(CLUSTERS["pair"]), []
+    for g, units in ((3, 1), (2, 2)):
+        graph = training(MERGED, g=g)
+        assert graph.classes["d"].units == units
+        tried = Tried(graph, made, cuts(graph, made)["even"])
+        programs = [
+            tried.program(a) for a in itertools.islice(everything(tried.space.graph, np.random.default_rng(g)), 30)
+        ]
+        cut.append({c for p in programs for c in cut_classes(p)})
+    assert cut[0] == {"batch"} and cut[1] >= {"batch", "d"}

@@ -260,6 +260,13 @@ def test_what_is_prefetched_must_fit() -> None:
     assert evaluate(reordered(program, pricer, "overlap"), made).fits
 
 
+def test_a_program_without_calls_is_in_its_best_order() -> None:
+    program, _, pricer = by_hand()
+    loads = replace(program, instructions=[i for i in program.instructions if not i.inputs])
+    assert len(loads.instructions) > 1
+    assert all(reordered(loads, pricer, objective) is loads for objective in ("sync", "overlap"))
+
+
 def test_what_nobody_reads_is_left_out() -> None:
     """Not the results of a step: `y@R`, an output, stays though nobody reads it."""
     gathers = (

@@ -138,3 +138,29 @@ def test_a_class_of_few_units_hides_none_of_them() -> None:
     costs = [seconds(program, made, "batch", s["batch"]) for s in proposals]
     least = min(seconds(program, made, "batch", cut) for cut in cuts_of(4, 4))
     assert costs[0] == pytest.approx(least, rel=1e-9)
+
+
+def test_the_linear_program_has_nothing_to_propose_where_nothing_fits() -> None:
+    """Under no shares do the parameters fit, which every device holds whole."""
+    graph, made, program = written("two products", "pair")
+    memory = evaluate(program, made).memory
+    assert propose(program, made, memory=memory)
+    whole = sum(t.bytes for t in graph.of_kind("param"))
+    tight = replace(made, devices=tuple(replace(d, memory=whole - 1) for d in made.devices))
+    assert propose(program, tight, memory=memory) == []
+
+
+def test_shares_that_would_be_faster_but_do_not_fit_are_not_taken() -> None:
+    """The quick device would have most of the batch, and has room for a part of it: as good as the best of all shares of the batch."""
+    text = MODELS["one product"].replace("batch = 12", "batch = 24")
+    graph, roomy = training(text), cluster(CLUSTERS["pair"])
+    fastest = plan(graph, roomy, baselines=False)
+    assert fastest.program.layout.shares["batch"][(0,)][0] > 14
+    rows = (6 + 9 + 9) * 4  # of x, y and its gradient
+    need = int(fastest.cost.memory_bytes[0]) - 3 * rows
+    made = replace(roomy, devices=(replace(roomy.devices[0], memory=need), *roomy.devices[1:]))
+    found = plan(graph, made, baselines=False)
+    assert found.cost.fits and found.cost_s > fastest.cost_s
+    others = [plan(graph, made, baselines=False, fixed={"batch": np.array([n, 24 - n])}) for n in range(0, 25, 2)]
+    assert all(p.cost.fits for p in others)
+    assert found.cost_s <= min(p.cost_s for p in others) * 1.01

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 
 from hapdsl.cost.numbers import Numbers
 from hapdsl.search import around, eliminate, planner, prices, spaces
 from hapdsl.search.baselines import baselines
+from hapdsl.search.clock import Clock
 from hapdsl.search.drawn import Drawn
-from hapdsl.search.pairs import Pair, shares_key
+from hapdsl.search.pairs import Pair, Pairs, shares_key
 from hapdsl.search.planner import plan
+from hapdsl.search.prices import cutting_planes
+from hapdsl.search.shares import layout_of
+from hapdsl.search.space import Space
+from hapdsl.search.spaces import Spaces
+from hapdsl.search.structure import Structure
 
 from .examples import PROGRAMS
-from .small import cluster, text_of, training
+from .small import CLUSTERS, MODELS, Tried, cluster, cuts, everything, text_of, training
 
 
 def test_tables_that_had_to_go_are_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,3 +69,23 @@ def test_while_baselines_are_looked_for_only_the_best_shares_keep_tables(monkeyp
     [(count, with_tables, best)] = kept
     assert best is not None and count > 1
     assert with_tables == {shares_key(best.shares)}
+
+
+def test_under_the_same_shares_messages_that_count_more_only_raise_the_bound() -> None:
+    """Latencies of a thousandth of a step are left to the proof, whose space has all other prices of the rounds'."""
+    graph = training(MODELS["one product"])
+    made = cluster(CLUSTERS["latency"].replace("latency = 5 us", "latency = 0.2 us"))
+    asked = Spaces(graph, made, "sync", None, Pairs(graph, made, "sync", "plan", lambda: None), Clock())
+    shares = cuts(graph, made)["even"]
+    every = list(asked.ever_more())
+    assert len(every) > 1 and set(every[0]) < set(every[1])
+    bounds = [asked.solve(shares, messages).pricing.bound for messages in every]
+    alone = [
+        cutting_planes(Space(graph, layout_of(shares, 2), made, None, "sync", Structure(graph, None, m)).graph).bound
+        for m in every
+    ]
+    assert bounds == pytest.approx(alone, rel=1e-3)
+    tried = Tried(graph, made, shares)
+    some = itertools.islice(everything(tried.space.graph, np.random.default_rng(1)), 300)
+    least = min(tried.seconds(a) for a in some)
+    assert 0 < bounds[0] <= bounds[1] <= least * (1 + 1e-9)

@@ -12,7 +12,7 @@ from hapdsl.theory.dtypes import DTYPE_BYTES
 from hapdsl.theory.instance import Given
 from hapdsl.theory.instantiate import instantiate
 from hapdsl.theory.library import standard
-from tests.theory.helpers import call, declared
+from tests.theory.helpers import call, declared, shown
 
 I64 = "i64"
 IMAGES = (4, 3, 9, 8)
@@ -321,3 +321,18 @@ def test_operands_are_passed_by_declaration() -> None:
     add = standard()["add"]
     made = instantiate(add, [Given("a", (4,), "f32"), Given("b", (4,), "f32")], {})
     assert made.decl is add and made.linear == ((0, 1),)
+
+
+def test_a_size_that_an_operand_contradicts() -> None:
+    three = declared("op three(x[n]) -> y[n] {\n    size n = 3\n    flops n\n}")
+    assert call(three, (3,)).result_shapes == ((3,),)
+    with pytest.raises(HapError, match="index n would have extent 3, but an operand has 4") as stop:
+        call(three, (4,))
+    assert stop.value.diagnostics[0].code == "HAP302"
+
+
+def test_an_operand_that_is_left_out_is_no_partial_sum() -> None:
+    """Of two groups of operands that may be partial sums, the one that isn't there gives no rule."""
+    text = "op mix(x[*i], b[*i]?) -> y[*i] {\n    linear x\n    linear b\n    flops i\n}"
+    assert shown(call(declared(text), (4,), (4,))) == {"S(0),S(0)->S(0)", "P,R->P", "R,P->P"}
+    assert shown(call(declared(text), (4,))) == {"S(0)->S(0)", "P->P"}
