@@ -144,7 +144,9 @@ def stages_of(lines: Sequence[Line]) -> list[Stage]:
 
 
 def sync_seconds(columns: Columns) -> float:
-    """The synchronous total of a program of at least one line in columns, without making its stages."""
+    """The synchronous total of a program in columns, without making its stages."""
+    if not len(columns):
+        return 0.0
     begins = np.flatnonzero(columns.collective)
     cuts, comm, worked = _worked(begins, columns.seconds.copy())
     stages = worked.max(axis=1)

@@ -140,6 +140,8 @@ class _Backward:
 
     def rule(self, rule: nodes.Rule, node: DraftNode, targets: dict[int, Draft], done: set[int]) -> None:
         positions = [[p for p, g in enumerate(node.instance.given) if g.operand == t] for t in rule.targets]
+        if not any(p in targets for ps in positions for p in ps):
+            return
         if len(positions) > 1:
             heads = [ps[0] if ps else None for ps in positions]
             names = []

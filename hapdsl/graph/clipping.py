@@ -70,7 +70,9 @@ class _Norm:
             total = self.turns(path, own, depth, total, name if k == len(runs) - 1 else None)
         return total
 
-    def turns(self, path: str, params: Sequence[Draft], depth: int, total: Draft | None, name: str | None) -> Draft:
+    def turns(
+        self, path: str, params: Sequence[Draft], depth: int, total: Draft | None, name: str | None
+    ) -> Draft | None:
         outer, _, variable = path.rpartition(".")
         carried = f"grad.squares.{variable}"
         after = f"{outer}.{carried}" if outer else carried
@@ -83,9 +85,9 @@ class _Norm:
         for k, (turn, own) in enumerate(turns):
             last = k == len(turns) - 1
             total = self.over(own, depth + 1, total, after if last else f"{path}.{turn + 1}.{carried}")
-        assert total is not None  # as there are turns, each with parameters
-        self.drafts.aliases[f"{path}.{turns[-1][0] + 1}.{carried}"] = total
-        if name is not None:
+        if turns and total is not None:
+            self.drafts.aliases[f"{path}.{turns[-1][0] + 1}.{carried}"] = total
+        if name is not None and total is not None:
             self.drafts.aliases[name] = total
         return total
 

@@ -294,7 +294,8 @@ class _Division:
     def renewed(self, new: Draft, old: Draft, first: list[DraftNode], after: list[DraftNode]) -> Draft:
         """A buffer's value after the step, where turns make it: their sum, unless it is the same in all of them."""
         place = self.places[id(new)]
-        assert place.kind != "S", "its last call reads the buffer, which would have a dim of the batch, too"
+        if place.kind == "S":
+            self.fail(f"'{new.name}' has a dim of the batch", "what is kept can't be taken in turns", new)
         if place == R:
             return new
         name = new.name

@@ -221,7 +221,8 @@ class Alternatives:
         if leaves < FEW or not self.exact:
             return best, bound
         best, pricing = self.repriced(self.only(self.views[0], variable, values), best)
-        assert pricing.elimination is not None  # nobody cancels it, and some program takes the option
+        if pricing.elimination is None or not pricing.elimination.feasible:
+            return best, bound
         known = None if best is None else (best.seconds, best.assignment)
 
         def price(assignment: Assignment) -> float:

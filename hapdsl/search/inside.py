@@ -127,7 +127,8 @@ class NodePricer(Pricer):
             )
             both = np.maximum(before, after), (before + after) / 2
             most, mean = {"reduce_scatter": (after, after), "all_to_all": both}.get(instruction.op, (before, before))
-            seconds += min(float(p.max()) for p in prices) * float(mean.mean() / most.max())
+            if most.max() > 0:
+                seconds += min(float(p.max()) for p in prices) * float(mean.mean() / most.max())
         return seconds
 
     # -- lines ---------------------------------------------------------------------

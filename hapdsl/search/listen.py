@@ -35,8 +35,9 @@ def listen(spaces: Spaces, pair: Pair) -> float:
             break
         solved, heard = spaces.solve(pair.shares, louder), louder
         bound = max(bound, solved.pricing.bound)
-        # The pair itself is in this space, so there are some.
         found = [spaces.pair(solved, a) for a in solved.pricing.minimisers]
+        if not found:
+            break
         spaces.pairs.fastest(found)
         pair = min(found, key=lambda p: p.seconds)
     return bound

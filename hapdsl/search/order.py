@@ -91,9 +91,9 @@ class Tasks:
                     stack += reversed(missing)
                     continue
                 stack.pop()
-                assert not stands[top], "tasks stand before what they need"
-                stands[top] = True
-                out.append(top)
+                if not stands[top]:
+                    stands[top] = True
+                    out.append(top)
 
         def follow(k: int) -> None:
             while k < len(self.lines) and k not in self.task_of:

@@ -11,7 +11,6 @@ most room, which is where to solve next. Two to seven solves are usual. The mini
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -208,7 +207,7 @@ def cutting_planes(
             return result("infeasible")
         if best_bound >= cutoff:
             return result("cutoff")
-    for made in itertools.count():
+    for made in range(iterations + 1):
         scale = abs(best_bound) or max(
             1e-12, *(abs(cut.constant) + np.abs(cut.slopes).max(initial=0.0) for cut in cuts.values())
         )
@@ -220,9 +219,10 @@ def cutting_planes(
         if ceiling - best_bound <= tolerance * max(abs(ceiling), abs(best_bound)):
             return result("converged")
         if made == iterations:
-            return result("iterations")
+            break
         if cancelled is not None and cancelled():
             return result("cancelled")
         look(target)
         if best_bound >= cutoff:
             return result("cutoff")
+    return result("iterations")

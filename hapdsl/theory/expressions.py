@@ -72,8 +72,7 @@ def _binary(op: str, left: Any, right: Any, where: nodes.Node) -> Any:
                 return left / right
             case "//":
                 return left // right
-            case _:
-                assert op == "%"  # the grammar knows no other
+            case "%":
                 return left % right
     except ZeroDivisionError:
         raise error("HAP203", "division by zero", where.span) from None
@@ -81,6 +80,7 @@ def _binary(op: str, left: Any, right: Any, where: nodes.Node) -> Any:
         raise error("HAP202", f"'{op}' needs numbers on both sides", where.span) from None
     except OverflowError:
         raise error("HAP202", "this number is too large", where.span) from None
+    raise error("HAP202", f"unknown operator '{op}'", where.span)
 
 
 def is_whole(value: Any) -> bool:
