@@ -204,9 +204,8 @@ class Spaces:
         if key not in self.solved:
             self.paid = self.paid or memory
             structure = self.structure(messages, memory)
-            like = self._like(key)
-            layout = layout_of(shares, len(self.cluster)) if like is None else like.layout  # its pricer knows that one
-            space = Space(self.training, layout, self.cluster, None, objective, structure, memory, like=like)
+            layout = layout_of(shares, len(self.cluster))
+            space = Space(self.training, layout, self.cluster, None, objective, structure, memory)
             groups, ceilings = [list(space.timed)], None
             if memory:
                 ceilings = dict.fromkeys(space.held, 20 * self.solve(shares, messages, False, objective).pricing.bound)
@@ -262,14 +261,6 @@ class Spaces:
         if solved.by_tables and solved.pricing.elimination is None:
             self.make_room()
         return solved.tables()
-
-    def _like(self, key: Key) -> Space | None:
-        """A space under the same shares in which everything has the same price: the same messages are counted by parts there."""
-        parts = self.buckets.parts.keys()
-        for (shares, messages, *rest), solved in self.solved.items():
-            if (shares, *rest) == (key[0], *key[2:]) and parts & {*messages} == parts & {*key[1]}:
-                return solved.space
-        return None
 
     def pair(self, solved: Solved, assignment: tuple[int, ...]) -> Pair:
         """An assignment as a priced program."""
