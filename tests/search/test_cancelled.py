@@ -7,13 +7,16 @@ import pytest
 
 from hapdsl.cost.evaluate import evaluate
 from hapdsl.graph.training import TrainingGraph
+from hapdsl.search import planner
 from hapdsl.search.plan import Plan, Progress
 from hapdsl.search.planner import plan
+from hapdsl.search.shares import shares_of
 from hapdsl.virtual import plan_over
 from hapdsl.workbench import Workbench
 from tests.texts import LAB
 
 from .examples import example
+from .random_dags import random_case
 from .small import CLUSTERS, MODELS, cluster, reread, training
 from .test_planner import ALIKE_LAB, ALIKE_MODEL
 
@@ -82,3 +85,15 @@ def test_over_virtual_devices_the_second_search_is_left_out() -> None:
         holds(found, graph, len(lab))
         assert not any("outside" in p.doing for p in stopped.told)
         assert found.cost_s >= both.bound_s * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("seed", "objective"), [(17, "sync"), (0, "overlap")])
+def test_shares_that_come_last_are_proven_too(monkeypatch: pytest.MonkeyPatch, seed: int, objective: str) -> None:
+    """The last look around finds a better program under other shares than those that were proven: the bound that is told is one for them."""
+    monkeypatch.setattr(planner, "PROOFS", 1)
+    _, graph, made, _ = random_case(np.random.default_rng(seed), 5, 25)
+    found = plan(graph, made, objective=objective, baselines=False)
+    holds(found, graph, len(made))
+    shares = shares_of(found.program.layout)
+    again = plan(graph, made, objective=objective, gap=0.0, baselines=False, fixed=shares)
+    assert 0 < found.bound_s <= again.cost_s * (1 + 1e-9) and found.cost_s <= again.cost_s * 1.01

@@ -260,6 +260,17 @@ def test_what_is_prefetched_must_fit() -> None:
     assert evaluate(reordered(program, pricer, "overlap"), made).fits
 
 
+def test_where_no_part_of_the_way_fits_all_stays_as_it_is() -> None:
+    """A program in exactly the memory that it needs: every order between it and a faster one holds more somewhere."""
+    program, tried = random_program(280, 40)
+    need = evaluate(program, tried.machines).memory_bytes
+    devices = tuple(replace(d, memory=float(b)) for d, b in zip(tried.machines.devices, need, strict=True))
+    made = replace(tried.machines, devices=devices)
+    assert reordered(program, Pricer(tried.graph, program.layout, made), "overlap") is program
+    faster = evaluate(reordered(program, tried.space.pricer, "overlap"), tried.machines)
+    assert faster.overlap_s < evaluate(program, tried.machines).overlap_s and (faster.memory_bytes > need).any()
+
+
 def test_a_program_without_calls_is_in_its_best_order() -> None:
     program, _, pricer = by_hand()
     loads = replace(program, instructions=[i for i in program.instructions if not i.inputs])
