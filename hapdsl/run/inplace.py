@@ -17,12 +17,10 @@ from hapdsl.run.lower import Compute, Convert, Exchange, Lowered, Step
 from hapdsl.theory.library import standard
 
 # Kernels that may return an operand as it is, or a view of it. All others of ours make new tensors (tests/run/test_inplace.py).
-PASSES = frozenset(
-    f"hapdsl.{name}"
-    for name in (
-        "accumulate", "cast", "cast_like", "max", "rearrange", "slice", "spread", "sum", "transpose",
-    )
-)  # fmt: skip
+PASSES = frozenset((
+    "hapdsl.accumulate", "hapdsl.cast", "hapdsl.cast_like", "hapdsl.max", "hapdsl.rearrange", "hapdsl.slice",
+    "hapdsl.spread", "hapdsl.sum", "hapdsl.transpose", "torch.detach",
+))  # fmt: skip
 
 
 def passes(node: Node) -> bool:
