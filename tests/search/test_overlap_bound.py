@@ -26,6 +26,7 @@ from hapdsl.search.space import Space
 from hapdsl.search.structure import Structure
 from hapdsl.theory.placements import P, R, S
 
+from .asked import DEEP
 from .random_dags import random_case
 from .small import CLUSTERS, MODELS, Tried, cluster, cuts, everything, spare, thinned, training
 
@@ -236,18 +237,7 @@ def test_the_price_of_a_choice_is_that_of_its_lines_with_messages_right_behind_t
         assert priced == pytest.approx(by_hand, rel=1e-12)
 
 
-LONG = """
-model long(batch = 12, d = 8, layers = 14) {
-    input rows : f32[batch, d]
-    x = relu(rows)
-    repeat layer in layers {
-        param w : f32[d, d]
-        x = relu(matmul(x, w))
-    }
-    loss = sum(x, [0, 1])
-    train loss with sgd(lr = 0.1)
-}
-"""
+LONG = DEEP.replace("layers = 4", "layers = 14")
 # Each of many products is read at once in the end: what waits for them all would tie them all together.
 SIDE_BY_SIDE = """
 model wide(batch = 12, d = 8, branches = 12) {
