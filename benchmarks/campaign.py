@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from benchmarks import rows
 from benchmarks.pages import PERFORMANCE, fill
 from benchmarks.rows import Row
+from hapdsl.cluster.machine import usable_cores
 
 
 class Named(Protocol):
@@ -85,7 +86,7 @@ def measure(
 
 
 def _rows(cases: Sequence[Chosen], run: Callable[[Chosen], Row], timed: Callable[[Chosen], bool]) -> Iterator[Row]:
-    with ThreadPoolExecutor(rows.cores()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         for done in as_completed([pool.submit(run, case) for case in cases if not timed(case)]):
             yield done.result()
     yield from (run(case) for case in cases if timed(case))

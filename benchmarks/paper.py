@@ -7,8 +7,9 @@
     python -m benchmarks.paper --older 2026-11-30T02:20   measure again what is older (UTC)
     python -m benchmarks.paper --table                the tables once more, from what was measured
 
-Each case has a process of its own; those of which only the plan counts run as many at once as there are cores. What it finds is kept in a file, a line of JSON each, so a run that was stopped goes on where it was
-(with --older, too). It fails where a case does, and where a plan is above a baseline or VGG19's margin below the paper's (`benchmarks.paper_claims`).
+Each case has a process of its own; those of which only the plan counts run as many at once as there are cores. What it finds is kept
+in a file, a line of JSON each, so a run that was stopped goes on where it was (with --older, too). It fails
+where a case does, and where a plan is above a baseline or VGG19's margin below the paper's (`benchmarks.paper_claims`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Tables are made of these rows alone, so `--table` (and `make tables`) gives the 
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 from collections.abc import Iterable, Sequence
@@ -54,18 +53,15 @@ def append(path: Path, row: Row) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def machine() -> str:
     """What this runs on, without names of hosts."""
+    from hapdsl.cluster.machine import usable_cores  # with numpy, which a measured process may do without
+
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists() and (found := re.search(r"model name\s*:\s*(.+)", info.read_text())):
         model = found[1].strip()
-    return f"{cores()} cores ({model}), Python {platform.python_version()}"
+    return f"{usable_cores()} cores ({model}), Python {platform.python_version()}"
 
 
 def machines(rows: Sequence[Row]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pricing, rows, search
+from benchmarks import campaign, pricing, rows, search
 from benchmarks.campaign import chosen, command_line, measure, unmeasured, with_cases
 from benchmarks.cases import Case
 from benchmarks.pages import filled
@@ -69,7 +69,7 @@ def test_cases_are_measured_one_by_one_and_the_last_row_counts(
 def test_cases_without_seconds_run_at_once_and_those_with_seconds_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "cores", lambda: 2)
+    monkeypatch.setattr(campaign, "usable_cores", lambda: 2)
     cases = [Case(group, "plan", f"m{k}") for k, group in enumerate(["layers", "baselines"] * 4)]
     pairs = threading.Barrier(2)
     running: list[str] = []
