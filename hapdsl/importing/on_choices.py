@@ -230,6 +230,14 @@ def times(b: Builder, x: Value, y: Value) -> Value:
     return b.pointwise("mul", [fresh(x), fresh(y)])
 
 
+def plus(b: Builder, x: Value, y: Value) -> Value:
+    return b.pointwise("add", [fresh(x), fresh(y)])
+
+
+def minus(b: Builder, x: Value, y: Value) -> Value:
+    return b.pointwise("sub", [fresh(x), fresh(y)])
+
+
 for _name, _steps in {
     "erf": lambda b, x: call(b, "erf", x),
     "log1p": lambda b, x: call(b, "log", shifted(b, x, 1)),

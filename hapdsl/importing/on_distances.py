@@ -7,7 +7,7 @@ from torch.fx import Node
 from hapdsl.importing.atoms import size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.handlers import handles
-from hapdsl.importing.on_choices import call, times
+from hapdsl.importing.on_choices import call, minus, plus, times
 from hapdsl.importing.on_layout import turned, unsqueeze
 from hapdsl.importing.on_losses import pair, total
 from hapdsl.importing.on_matrices import matmul
@@ -34,7 +34,7 @@ def pairwise_distance(
     b: Builder, node: Node, x: Value, y: Value, p: float = 2, eps: float = 1e-6, keep: bool = False
 ) -> Value:
     """The norm of x - y + eps along the last dim."""
-    away = shifted(b, fresh(_minus(b, x, y)), eps)
+    away = shifted(b, fresh(minus(b, x, y)), eps)
     return vector_norm(b, node, away, p, [-1], keep)
 
 
@@ -44,10 +44,10 @@ def cdist(b: Builder, node: Node, x: Value, y: Value, p: float = 2, mode: int | 
     if p != 2:
         raise b.refuse(f"cdist with p = {p:g}", "leave p at 2, or write it out: (x[:, None] - y[None]).abs().sum(-1)")
     if mode == 2 or (mode != 1 and max(size(x.dims[-2]), size(y.dims[-2])) <= FEW_ROWS):
-        return vector_norm(b, node, _minus(b, unsqueeze(b, node, x, -2), unsqueeze(b, node, y, -3)), 2, [-1])
+        return vector_norm(b, node, minus(b, unsqueeze(b, node, x, -2), unsqueeze(b, node, y, -3)), 2, [-1])
     own, theirs = (reduced(b, "sum", times(b, v, v), [-1], True) for v in (x, y))
     product = matmul(b, node, fresh(x), turned(b, node, fresh(y)))
-    return length(b, _sum(b, _minus(b, own, scaled(b, fresh(product), 2)), turned(b, node, theirs)))
+    return length(b, plus(b, minus(b, own, scaled(b, fresh(product), 2)), turned(b, node, theirs)))
 
 
 @handles("aten.triplet_margin_loss.default")
@@ -67,7 +67,7 @@ def triplet_margin_loss(
     near, far = (pairwise_distance(b, node, anchor, v, p, eps) for v in (like, other))
     if swap:
         far = b.pointwise("minimum", [fresh(far), fresh(pairwise_distance(b, node, like, other, p, eps))])
-    return total(b, _above(b, _minus(b, near, far), margin), reduction)
+    return total(b, _above(b, minus(b, near, far), margin), reduction)
 
 
 @handles("aten.cosine_embedding_loss.default")
@@ -81,7 +81,7 @@ def cosine_embedding_loss(
     cos = b.pointwise("div", [fresh(products[0]), call(b, "sqrt", fresh(times(b, *squares)))])
     like = _but_where(b, "ne", target, 1, shifted(b, scaled(b, fresh(cos), -1), 1))
     unlike = _but_where(b, "ne", target, -1, _above(b, cos, -margin))
-    return total(b, _sum(b, like, unlike), reduction)
+    return total(b, plus(b, like, unlike), reduction)
 
 
 @handles("aten.hinge_embedding_loss.default")
@@ -92,7 +92,7 @@ def hinge_embedding_loss(
     x, target = pair(b, x, target)
     like = _but_where(b, "eq", target, -1, x)
     unlike = _but_where(b, "eq", target, 1, _above(b, scaled(b, x, -1), margin))
-    return total(b, _sum(b, like, unlike), reduction)
+    return total(b, plus(b, like, unlike), reduction)
 
 
 @handles("aten.margin_ranking_loss.default")
@@ -100,7 +100,7 @@ def margin_ranking_loss(
     b: Builder, node: Node, x: Value, y: Value, target: Value, margin: float = 0.0, reduction: int = 1
 ) -> Value:
     """max(0, margin - target (x - y))."""
-    ahead = times(b, target, _minus(b, x, y))
+    ahead = times(b, target, minus(b, x, y))
     return total(b, _above(b, scaled(b, fresh(ahead), -1), margin), reduction)
 
 
@@ -120,11 +120,7 @@ def poisson_nll_loss(
         raise b.refuse("poisson_nll_loss with full = True", "leave the term out that depends on targets only")
     x, target = pair(b, x, target)
     rate, log = (call(b, "exp", x), x) if of_log else (x, call(b, "log", shifted(b, x, eps)))
-    return total(b, _minus(b, rate, times(b, target, log)), reduction)
-
-
-def _minus(b: Builder, x: Value, y: Value) -> Value:
-    return b.pointwise("sub", [fresh(x), fresh(y)])
+    return total(b, minus(b, rate, times(b, target, log)), reduction)
 
 
 def _above(b: Builder, x: Value, margin: float) -> Value:
@@ -137,7 +133,3 @@ def _but_where(b: Builder, op: str, target: Value, number: int, x: Value) -> Val
     target = fresh(target)
     hidden = b.emit(op, [target], target.dims, target.stored, "bool", inner=True, value=number)
     return b.pointwise("masked_fill", [fresh(x), fresh(hidden)], x.dtype, value=0.0)
-
-
-def _sum(b: Builder, x: Value, y: Value) -> Value:
-    return b.pointwise("add", [fresh(x), fresh(y)])

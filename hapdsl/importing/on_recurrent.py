@@ -9,7 +9,7 @@ from torch.fx import Node
 from hapdsl.importing.atoms import leaves, size
 from hapdsl.importing.build import Builder
 from hapdsl.importing.handlers import handles
-from hapdsl.importing.on_choices import call, times
+from hapdsl.importing.on_choices import call, minus, plus, times
 from hapdsl.importing.on_layout import part
 from hapdsl.importing.on_matrices import linear
 from hapdsl.importing.on_numbers import fresh
@@ -27,8 +27,7 @@ def gru_cell(
     kept = _gates(b, "kept", linear(b, node, fresh(h), fresh(u), own), 3)
     r, z = (call(b, "sigmoid", _sum(b, given[k], kept[k])) for k in (0, 1))
     new = call(b, "tanh", _sum(b, given[2], times(b, r, kept[2])))
-    away = b.pointwise("sub", [fresh(h), fresh(new)])
-    return _sum(b, new, times(b, z, away))
+    return _sum(b, new, times(b, z, minus(b, h, new)))
 
 
 @handles("aten.lstm_cell.default")
@@ -65,4 +64,4 @@ def _gates(b: Builder, key: str, x: Value, count: int) -> list[Value]:
 
 
 def _sum(b: Builder, x: Value, y: Value) -> Value:
-    return fresh(b.pointwise("add", [fresh(x), fresh(y)]))
+    return fresh(plus(b, x, y))
