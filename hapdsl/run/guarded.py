@@ -79,12 +79,16 @@ def _found(problem: Exception, guard: Guard) -> HapError | None:
             found = [replace(d, message=f"rank {dist.get_rank()}: {d.message}") for d in found]
     elif is_lost_peer(problem):
         words = f"rank {dist.get_rank()} has lost another one: {reason(problem).rpartition('] ')[2].split('. ')[0]}"
-        hint = "what that one said, or torchrun says of it, is the cause"
-        found = list(error("HAP720", words, help=hint).diagnostics)
+        found = list(_failed(words).diagnostics)
     else:
         guard.speaks()  # it does in any case, and the others needn't
         return None
     return OwnError(*found, status=status) if guard.speaks() else Unsaid(*found, status=status)
+
+
+def _failed(words: str) -> HapError:
+    """Another rank has failed, of which this one knows no more than `words`."""
+    return error("HAP720", words, help="what that one said, or torchrun says of it, is the cause", status=1)
 
 
 def stay(backend: Backend) -> None:
@@ -246,9 +250,8 @@ class Guard:
         """Reads the numbers of signals from a pipe until that is closed; SIGTERM ends this rank."""
         while signals := os.read(heard, 64):
             if signal.SIGTERM in signals:
-                hint = "what that one said, or torchrun says of it, is the cause"
                 words = f"rank {self._rank} was told to end (SIGTERM), as torchrun does when another one has failed"
-                self._say(error("HAP720", words, help=hint, status=1))
+                self._say(_failed(words))
 
     def speaks(self) -> bool:
         """Is this the first rank of its machine that has something to say? Its torchrun gives them one stdout, which takes one document of JSON."""

@@ -91,7 +91,7 @@ def _later(
     # Where only calls that run twice may read it there, no rule says whether one does: whatever is least.
     calls = training.readers[name] if late is None else (late,)
     ways = [frozenset(r.inputs[i] for i in structure.places(k, name)) for k in calls for r in space.rules[k]]
-    pairs = [*zip(sources, offered, strict=True)]
+    pairs = [*zip(sources, [_least(space, name, o) for o in offered], strict=True)]
     tables = {
         way: np.stack([_needed(space, name, way, *p) for p in pairs], axis=1) * kept for way in dict.fromkeys(ways)
     }
@@ -105,9 +105,8 @@ def _later(
         )
 
 
-def _needed(space: Space, name: str, way: frozenset[Placement], sources: Offer, offer: Offer) -> Table:
+def _needed(space: Space, name: str, way: frozenset[Placement], sources: Offer, offered: Table) -> Table:
     """What a reader that takes a tensor in a `way` needs of it: at least what is offered, unless it was there before. How a parameter is held counts by itself."""
-    offered = _least(space, name, offer)
     if name in space.holds:
         return np.zeros_like(offered) if all(provides(sources, q) for q in way) else offered
     return np.minimum(offered, np.max([_part(space, name, q) for q in way], axis=0)) if way <= {*sources} else offered

@@ -319,9 +319,8 @@ class _Run:
         if offer is None:
             return
         waits = self.waits(name, placement, offer)
-        if (
-            name in self.s.buckets.gradients and node.section != "update"
-        ):  # what an update has made again is read at once
+        # What an update has made again is read at once.
+        if name in self.s.buckets.gradients and node.section != "update":
             self.gradients += waits
             if sum(w.bytes for w in self.gradients) >= self.s.bucket:
                 self.flush(self.gradients, node.section, node.repeat)
